@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the other scripts: installs what a build needs from the distribution's own archive.
+# Debian 12 is tried; Ubuntu 24.04 has the same package names and is untried.
+
+required_packages="build-essential cmake ninja-build ccache git ca-certificates libcli11-dev libbenchmark-dev
+  libeigen3-dev libfccp-dev nlohmann-json3-dev libgtest-dev libfmt-dev libboost-context-dev"
+# Device-only compilation for gfx942/gfx950; its tests are skipped where no archive has it.
+optional_packages="clang-22 lld-22"
+
+say() { printf '%s\n' "$*"; }
+
+is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+
+# install_packages WITH_OPTIONAL(yes/no): installs what is missing, says what; does nothing where nothing is missing.
+install_packages() {
+  local missing="" package
+  for package in $required_packages; do
+    is_installed "$package" || missing="$missing $package"
+  done
+  if [ "$1" = yes ]; then
+    local wanted=""
+    for package in $optional_packages; do is_installed "$package" || wanted="$wanted $package"; done
+    [ -n "$wanted" ] && missing="$missing $(known_packages $wanted)"
+  fi
+  missing=$(echo $missing)
+  if [ -z "$missing" ]; then
+    say "packages: all there"
+    return 0
+  fi
+  say "packages: installing $missing"
+  if ! command -v apt-get >/dev/null; then
+    say "error: no apt-get here; install these by hand and run again: $missing"
+    return 2
+  fi
+  if [ "$(id -u)" != 0 ]; then
+    say "error: not root; run: sudo apt-get install -y --no-install-recommends $missing"
+    return 2
+  fi
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq || say "packages: apt-get update failed; going on with the lists that are here"
+  apt-get install -y -qq --no-install-recommends $missing >/dev/null || {
+    say "error: apt-get could not install: $missing"
+    return 2
+  }
+}
+
+# Those of the given packages that some configured archive has.
+known_packages() {
+  local package
+  for package in "$@"; do
+    apt-cache show "$package" >/dev/null 2>&1 && printf '%s ' "$package"
+  done
+}
+
+# find_nvcc: puts an nvcc of the usual place on PATH; says what the build will do.
+find_nvcc() {
+  if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then PATH=/usr/local/cuda/bin:$PATH; fi
+  if command -v nvcc >/dev/null; then
+    say "cuda: $(command -v nvcc), kernels-cuda will be built"
+  else
+    say "cuda: no nvcc on PATH or in /usr/local/cuda; building without kernels-cuda"
+  fi
+}
+
+# configure_and_build BUILD_DIR [targets...]
+configure_and_build() {
+  local dir=$1
+  shift
+  cmake -S . -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$dir.configure.log" 2>&1 || {
+    cat "$dir.configure.log"
+    say "error: configuring failed, see above"
+    return 1
+  }
+  cmake --build "$dir" ${1:+--target "$@"}
+}
