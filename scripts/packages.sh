@@ -11,33 +11,32 @@ say() { printf '%s\n' "$*"; }
 
 is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
+# missing_of PACKAGE...: those that are not installed.
+missing_of() {
+  local package
+  for package in "$@"; do is_installed "$package" || printf '%s ' "$package"; done
+}
+
 # install_packages WITH_OPTIONAL(yes/no): installs what is missing, says what; does nothing where nothing is missing.
 install_packages() {
-  local missing="" package
-  for package in $required_packages; do
-    is_installed "$package" || missing="$missing $package"
-  done
-  if [ "$1" = yes ]; then
-    local wanted=""
-    for package in $optional_packages; do is_installed "$package" || wanted="$wanted $package"; done
-    [ -n "$wanted" ] && missing="$missing $(known_packages $wanted)"
-  fi
-  missing=$(echo $missing)
-  if [ -z "$missing" ]; then
+  local missing optional=""
+  missing=$(missing_of $required_packages)
+  [ "$1" = yes ] && optional=$(missing_of $optional_packages)
+  if [ -z "$missing$optional" ]; then
     say "packages: all there"
     return 0
   fi
-  say "packages: installing $missing"
-  if ! command -v apt-get >/dev/null; then
-    say "error: no apt-get here; install these by hand and run again: $missing"
-    return 2
-  fi
-  if [ "$(id -u)" != 0 ]; then
-    say "error: not root; run: sudo apt-get install -y --no-install-recommends $missing"
+  if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+    [ -z "$missing" ] && return 0
+    say "error: packages are missing and this is not root on a machine with apt-get; install them and run again:"
+    say "  apt-get install -y --no-install-recommends $missing"
     return 2
   fi
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq || say "packages: apt-get update failed; going on with the lists that are here"
+  [ -n "$optional" ] && missing="$missing$(known_packages $optional)"
+  [ -z "$missing" ] && return 0
+  say "packages: installing $missing"
   apt-get install -y -qq --no-install-recommends $missing >/dev/null || {
     say "error: apt-get could not install: $missing"
     return 2
