@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// device::launch on CUDA. Included by device/launch.h, which declares Grid and LaunchError.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <cxxabi.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace device {
+
+// The kernel's name as the source has it, for messages.
+inline std::string kernel_name(const void* kernel) {
+  const char* mangled = nullptr;
+  if (cudaFuncGetName(&mangled, kernel) != cudaSuccess || !mangled) {
+    cudaGetLastError();
+    return "a kernel";
+  }
+  int status = 0;
+  char* plain = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  std::string name = status == 0 ? plain : mangled;
+  std::free(plain);
+  return name;
+}
+
+[[noreturn]] inline void launch_failed(const void* kernel, const char* what, cudaError_t error, Grid grid, int threads,
+                                       size_t dynamic_shared_bytes) {
+  cudaGetLastError();  // taken here, so that a later call does not report it again
+  throw LaunchError(kernel_name(kernel) + ": " + what + " with grid " + std::to_string(grid.x) + "x" +
+                    std::to_string(grid.y) + "x" + std::to_string(grid.z) + ", " + std::to_string(threads) +
+                    " threads, " + std::to_string(dynamic_shared_bytes) + " bytes of dynamic shared memory: " +
+                    cudaGetErrorName(error) + " (" + cudaGetErrorString(error) + ")");
+}
+
+// Enqueues kernel(arguments...) and returns. A grid without blocks is nothing to do.
+template <class... Params, class... Arguments>
+void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes, void* stream,
+            Arguments&&... arguments) {
+  static_assert(sizeof...(Params) == sizeof...(Arguments), "a kernel is launched with all of its parameters");
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  const void* entry = reinterpret_cast<const void*>(kernel);
+  if (dynamic_shared_bytes > 0) {  // more than 48 KiB, static included, has to be asked for
+    const cudaError_t error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   static_cast<int>(dynamic_shared_bytes));
+    if (error != cudaSuccess) launch_failed(entry, "no room", error, grid, threads, dynamic_shared_bytes);
+  }
+  std::tuple<std::remove_cv_t<Params>...> values(std::forward<Arguments>(arguments)...);
+  const cudaError_t error = std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {static_cast<void*>(&value)..., nullptr};
+        return cudaLaunchKernel(entry, dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)),
+                                dim3(static_cast<unsigned>(threads)), pointers, dynamic_shared_bytes,
+                                static_cast<cudaStream_t>(stream));
+      },
+      values);
+  if (error != cudaSuccess) launch_failed(entry, "not launched", error, grid, threads, dynamic_shared_bytes);
+}
+
+}  // namespace device
