@@ -38,7 +38,7 @@ class Axes {
 
 // "rows=4 ctx=2048" as coordinates (a suite entry's text; separated by spaces).
 Coordinates parse_coordinates(std::string_view text);
-// "decode:ctx=2048,rows=4": the id of a case of these coordinates, in the card's axis order.
+// "qsa.score/decode:ctx=2048,rows=4": the id of a case of these coordinates, in the card's axis order.
 std::string case_id(std::string_view op, std::string_view entry, std::span<const Axis> axes, const Coordinates& at);
 
 }  // namespace harness

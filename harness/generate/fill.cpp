@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/generate/fill.h"
+
+#include <cstring>
+#include <stdexcept>
+
+#include "harness/tensors/numbers.h"
+#include "harness/tensors/walk.h"
+
+namespace harness {
+
+namespace {
+
+template <class Number>
+void fill_reals(Tensor& t, Number number) {
+  walk(t, [&](int64_t i, std::byte* p) { encode_real(t.dtype, number(uint64_t(i)), p); });
+}
+
+void require_count(size_t values, const Shape& shape) {
+  int64_t n = 1;
+  for (int64_t size : shape) n *= size;
+  if (n != int64_t(values))
+    throw std::invalid_argument("expected " + std::to_string(n) + " values for shape " + toolkit::to_text(shape) +
+                                ", got " + std::to_string(values));
+}
+
+}  // namespace
+
+void fill_normal(Tensor& t, const Random& random, double scale, double mean) {
+  fill_reals(t, [&](uint64_t i) { return random.normal(i) * scale + mean; });
+}
+
+void fill_uniform(Tensor& t, const Random& random, double low, double high) {
+  fill_reals(t, [&](uint64_t i) { return low + random.uniform(i) * (high - low); });
+}
+
+void fill_below(Tensor& t, const Random& random, int64_t n) {
+  walk(t, [&](int64_t i, std::byte* p) { encode_integer(t.dtype, random.below(uint64_t(i), n), p); });
+}
+
+void fill_bytes(Tensor& t, const Random& random) {
+  const size_t bytes = size_t(toolkit::bytes_of(t.dtype));
+  walk(t, [&](int64_t i, std::byte* p) {
+    const uint64_t bits = random.bits(uint64_t(i));
+    for (size_t b = 0; b < bytes; ++b) p[b] = std::byte(bits >> (8 * b));  // the same on hosts of any byte order
+  });
+}
+
+void fill_real(Tensor& t, double value) {
+  fill_reals(t, [&](uint64_t) { return value; });
+}
+
+void fill_integer(Tensor& t, int64_t value) {
+  walk(t, [&](int64_t, std::byte* p) { encode_integer(t.dtype, value, p); });
+}
+
+void fill_poison(Tensor& t) {
+  const size_t bytes = size_t(toolkit::bytes_of(t.dtype));
+  walk(t, [&](int64_t, std::byte* p) { std::memset(p, 0xff, bytes); });
+}
+
+void poison_storage(Tensor& t) { std::memset(t.storage->data(), 0xff, t.storage->bytes()); }
+
+Tensor from_integers(tk_dtype dtype, const std::vector<int64_t>& values) {
+  return from_integers(dtype, values, {int64_t(values.size())});
+}
+
+Tensor from_integers(tk_dtype dtype, const std::vector<int64_t>& values, Shape shape) {
+  require_count(values.size(), shape);
+  Tensor t = make_tensor(dtype, std::move(shape));
+  walk(t, [&](int64_t i, std::byte* p) { encode_integer(dtype, values[size_t(i)], p); });
+  return t;
+}
+
+Tensor from_reals(tk_dtype dtype, const std::vector<double>& values, Shape shape) {
+  require_count(values.size(), shape);
+  Tensor t = make_tensor(dtype, std::move(shape));
+  walk(t, [&](int64_t i, std::byte* p) { encode_real(dtype, values[size_t(i)], p); });
+  return t;
+}
+
+}  // namespace harness
