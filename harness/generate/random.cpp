@@ -70,7 +70,7 @@ double Random::normal(uint64_t i) const {
   int64_t sum = 0;
   for (const uint32_t word : block(i, kNormal)) sum += (word & 0xffff) + (word >> 16);
   // Mean of eight: 4 * 65535; variance: 8 * (65536^2 - 1) / 12; the constant is 1 / its root.
-  return double(sum - 4 * 65535) * 1.8688447762846177e-05;
+  return double(sum - 4 * 65535) * 1.8688123650118534e-05;
 }
 
 std::vector<int64_t> Random::shuffle(int64_t n) const {
