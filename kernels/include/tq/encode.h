@@ -7,7 +7,8 @@
 // to 1.75, then round half up on the magnitude).
 // Values: s = (max - min) / (2^b - 1), at least 1e-8; code = trunc((v - min)/s + 0.5) clamped to [0, 2^b-1]; scale =
 // f16(s), zero = f16(min). |min| or s beyond f16: the range is clamped to +-65504 before quantising, and reported.
-// NaN or inf in a vector: norm NaN (keys), scale NaN (values), reported.
+// NaN or inf in a vector: norm NaN (keys), scale NaN (values), reported; its codes (and zero) are not judged.
+// Tokens with the same slot: any one of them wins, whole.
 // Bytes past the used slot length keep their content; code streams are padded with zero bits to whole bytes.
 // A token whose slot is outside [0, blocks*S) is skipped; other slots of the cache keep their content.
 // Exact against float64: a key code may differ only where y lies within 4 ulp (fp32) of a midpoint, a value code
