@@ -50,9 +50,9 @@ set(TOOLKIT_WITH_CUDA ON)
 message(STATUS "kernels-cuda: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 
 # - No contraction: a kernel says device::fma where it means one, and so rounds alike on every backend.
-# - A spill to local memory is a warning that stops the build: it never comes by intent.
+# - A spill to local memory is a warning. With -DCMAKE_CUDA_FLAGS=-Werror=all-warnings it stops the build.
 function(toolkit_cuda_options target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:
     --fmad=false --expt-relaxed-constexpr --compress-mode=size -lineinfo
-    -Xptxas=--warn-on-spills -Werror=all-warnings -Xcompiler=-Wall>)
+    -Xptxas=--warn-on-spills -Xcompiler=-Wall>)
 endfunction()

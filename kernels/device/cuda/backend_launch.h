@@ -6,9 +6,11 @@
 #include <cxxabi.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace device {
@@ -36,13 +38,17 @@ inline std::string kernel_name(const void* kernel) {
                     cudaGetErrorName(error) + " (" + cudaGetErrorString(error) + ")");
 }
 
-// Enqueues kernel(arguments...) and returns. A grid without blocks is nothing to do.
+// Enqueues kernel(arguments...) and returns.
 template <class... Params, class... Arguments>
 void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes, void* stream,
             Arguments&&... arguments) {
   static_assert(sizeof...(Params) == sizeof...(Arguments), "a kernel is launched with all of its parameters");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const void* entry = reinterpret_cast<const void*>(kernel);
+  // Checked here because dim3 has 32 bits: a count of blocks that wraps would launch too few.
+  if (grid.x < 0 || grid.x > INT32_MAX || grid.y < 0 || grid.y > 65535 || grid.z < 0 || grid.z > 65535)
+    launch_failed(entry, "more blocks than a grid has (2147483647 x 65535 x 65535)", cudaErrorInvalidConfiguration, grid,
+                  threads, dynamic_shared_bytes);
   if (dynamic_shared_bytes > 0) {  // more than 48 KiB, static included, has to be asked for
     const cudaError_t error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                    static_cast<int>(dynamic_shared_bytes));
@@ -52,8 +58,8 @@ void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_sh
   const cudaError_t error = std::apply(
       [&](auto&... value) {
         void* pointers[] = {static_cast<void*>(&value)..., nullptr};
-        return cudaLaunchKernel(entry, dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)),
-                                dim3(static_cast<unsigned>(threads)), pointers, dynamic_shared_bytes,
+        const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z));
+        return cudaLaunchKernel(entry, blocks, dim3(static_cast<unsigned>(threads)), pointers, dynamic_shared_bytes,
                                 static_cast<cudaStream_t>(stream));
       },
       values);
