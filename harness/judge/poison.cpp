@@ -31,7 +31,7 @@ std::span<const uint8_t> output_poison(tk_dtype dtype) {
   }
 }
 
-void poison_output(Tensor& t) {
+void poison(Tensor& t) {
   const auto pattern = output_poison(t.dtype);
   walk(t, [&](int64_t, std::byte* p) { std::memcpy(p, pattern.data(), pattern.size()); });
 }

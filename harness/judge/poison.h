@@ -16,7 +16,7 @@ namespace harness {
 std::span<const uint8_t> output_poison(tk_dtype dtype);
 
 // Every element of the view; a dense tensor at once.
-void poison_output(Tensor& t);
+void poison(Tensor& t);
 
 bool is_output_poison(tk_dtype dtype, const std::byte* element);
 
