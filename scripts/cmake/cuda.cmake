@@ -54,5 +54,5 @@ message(STATUS "kernels-cuda: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CU
 function(toolkit_cuda_options target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:
     --fmad=false --expt-relaxed-constexpr --compress-mode=size -lineinfo
-    -Xptxas=--warn-on-spills -Xcompiler=-Wall>)
+    -Xptxas=--warn-on-spills -Xcompiler=-Wall,-Wno-restrict>)
 endfunction()

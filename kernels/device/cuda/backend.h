@@ -47,7 +47,7 @@ DEVICE_FUNCTION void fence() { __threadfence(); }
 
 // Bits.
 template <class To, class From>
-DEVICE_FUNCTION To bit_cast(const From& from) {
+DEVICE_FUNCTION To bit_cast(From from) {  // by value: a host constant cannot be referred to in device code
   static_assert(sizeof(To) == sizeof(From) && std::is_trivially_copyable_v<From>);
   return __builtin_bit_cast(To, from);
 }
