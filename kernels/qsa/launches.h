@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launches behind the ops, as plain structs and functions: an op's run() fills one, composed ops (select, step)
+// fill several. Each is defined in the .cu of its op; all enqueue on the stream and return. Zero rows launch nothing.
+#pragma once
+
+#include <string>
+
+#include "device/launch.h"
+#include "device/op.h"
+#include "qsa/common.h"
+#include "toolkit/dtype.h"
+
+namespace qsa {
+
+struct CompressParams {
+  Tensor<3> raw_keys, raw_positions;  // [R,1,D], [R,1,3]
+  Tensor<4> ring, rope;               // [B,S,1,D], [B,S,1,3]; rope.data is null where there is none
+  Tensor<2> ring_table;               // [>=N, >=1], column 0
+  Tensor<1> token_to_req, query_start_loc, positions, slots;
+  Tensor<3> pooled;           // [R,1,D]
+  Tensor<2> first_positions;  // [R,3]
+  int64_t ratio;
+};
+void launch_compress(const CompressParams& p, void* stream);
+
+inline constexpr int kMaxSlotRank = 8;
+struct StoreParams {
+  Tensor<4> cache;              // [P,S,1,W]
+  Tensor<2> rows;               // [n,W]
+  Tensor<kMaxSlotRank> slots;   // any rank, leading dimensions of 1 added
+};
+StoreParams store_params(const toolkit::TensorView& cache, const toolkit::TensorView& slots,
+                         const toolkit::TensorView& rows);
+void launch_store(const StoreParams& p, void* stream);
+
+struct ScoreParams {
+  Tensor<3> q;           // [R,H,D]
+  Tensor<4> k_cache;     // [P,S,1,D]
+  Tensor<2> page_table;  // [N,W]
+  Tensor<1> token_to_req, positions, lengths;
+  Tensor<2> logits;   // [R,columns]
+  Tensor<1> visible;  // [R]
+  int64_t ratio;
+  float divisor;
+  bool fill;  // write -inf beyond the visible columns; select reads only what is visible
+};
+void launch_score(const ScoreParams& p, void* stream);
+
+struct TopkParams {
+  Tensor<2> logits;   // [R,columns]
+  Tensor<1> visible;  // [R]
+  Tensor<2> blocks;   // [R,k]
+};
+void launch_topk(const TopkParams& p, void* stream);
+
+struct ExpandParams {
+  Tensor<2> blocks;  // [R,K]
+  Tensor<1> positions, lengths, token_to_req;
+  Tensor<2> indices;  // [R,K*ratio+ratio-1]
+  int64_t ratio;
+};
+void launch_expand(const ExpandParams& p, void* stream);
+
+struct MergeParams {
+  Tensor<4> partial;  // [splits,R,Hq,D]
+  Tensor<3> lse;      // [splits,R,Hq]
+  Tensor<3> output;   // [R,Hq,D]
+  Tensor<2> merged_lse;  // [R,Hq], written where its data is not null
+};
+void launch_merge(const MergeParams& p, void* stream);
+
+struct AttendParams {
+  Tensor<3> q;                 // [R,Hq,D]
+  Tensor<4> k_cache, v_cache;  // [P,S,Hkv,D]
+  Tensor<2> tokens;            // [R,T]
+  Tensor<2> block_table;       // [N,W]
+  Tensor<1> token_to_req;
+  Tensor<3> output;  // [R,Hq,D]
+  Tensor<2> lse;     // [R,Hq], written where its data is not null
+};
+// Takes its partial results from the carver; with a null base it only counts. Throws device::Unsupported.
+void plan_attend(const AttendParams& p, device::Carver& carver);
+void launch_attend(const AttendParams& p, device::Carver& carver, void* stream);
+
+// ---- from the ABI's tensors ----
+
+template <int kRank>
+Tensor<kRank> tensor_of(const toolkit::TensorView& view) {
+  Tensor<kRank> t{};
+  t.data = view.data<void>();
+  t.dtype = view.dtype();
+  for (int d = 0; d < kRank; ++d) {
+    t.size[d] = view.size(d);
+    t.stride[d] = view.stride(d);
+  }
+  return t;
+}
+
+template <class... Size>
+Tensor<sizeof...(Size)> dense(void* data, tk_dtype dtype, Size... sizes) {
+  constexpr int kRank = sizeof...(Size);
+  Tensor<kRank> t{data, {int64_t(sizes)...}, {}, dtype};
+  int64_t stride = 1;
+  for (int d = kRank - 1; d >= 0; --d) {
+    t.stride[d] = stride;
+    stride *= t.size[d];
+  }
+  return t;
+}
+
+// `count` rows from `first` on, along dimension 0.
+template <int kRank>
+Tensor<kRank> rows_of(Tensor<kRank> t, int64_t first, int64_t count) {
+  if (t.data)
+    t.data = static_cast<std::byte*>(t.data) + first * t.stride[0] * toolkit::bytes_of(t.dtype);
+  t.size[0] = count;
+  return t;
+}
+
+// Every element run of `elements` along the last dimension starts at a multiple of `bytes` and is dense.
+template <int kRank>
+bool dense_runs(const Tensor<kRank>& t, int bytes) {
+  const int64_t per_run = bytes / toolkit::bytes_of(t.dtype);
+  if (t.stride[kRank - 1] != 1 || t.size[kRank - 1] % per_run != 0) return false;
+  if (reinterpret_cast<uintptr_t>(t.data) % uintptr_t(bytes) != 0) return false;
+  for (int d = 0; d + 1 < kRank; ++d)
+    if (t.size[d] > 1 && t.stride[d] % per_run != 0) return false;
+  return true;
+}
+
+// A one-dimensional grid; the kernels decode the block's number themselves.
+inline device::Grid blocks(int64_t count) {
+  if (count > INT32_MAX)
+    throw device::Unsupported("the launch needs " + std::to_string(count) +
+                              " blocks and a grid has at most 2147483647: give fewer rows a call");
+  return device::Grid{count, 1, 1};
+}
+
+}  // namespace qsa

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// qsa.select: score, topk and expand over chunks of rows, through logits in the workspace. The chunks follow each
+// other on one stream, so one chunk's buffers serve all.
+#include "qsa/select.h"
+
+#include "qsa/launches.h"
+
+namespace qsa {
+namespace {
+
+struct Buffers {
+  int64_t chunk;  // rows
+  Tensor<2> logits, blocks;
+  Tensor<1> visible;
+};
+
+Buffers buffers_of(const toolkit::Args& args, device::Carver& carver) {
+  const int64_t columns = args.tensor("page_table").size(1) * args.tensor("k_cache").size(1);
+  const int64_t k = args.integer("token_topk") / args.integer("compress_ratio");
+  Buffers b{};
+  b.chunk = smaller(select::rows_per_chunk(args), args.tensor("q").size(0));
+  b.logits = dense(carver.take<float>(uint64_t(b.chunk * columns)), TK_F32, b.chunk, columns);
+  b.visible = dense(carver.take<int32_t>(uint64_t(b.chunk)), TK_I32, b.chunk);
+  b.blocks = dense(carver.take<int32_t>(uint64_t(b.chunk * k)), TK_I32, b.chunk, k);
+  return b;
+}
+
+struct Select {
+  static constexpr const toolkit::Contract& contract = select::contract;
+  static constexpr const char* implementation = "portable";
+  static uint64_t workspace(const toolkit::Args& args) {
+    device::Carver carver(nullptr);
+    buffers_of(args, carver);
+    return carver.used();
+  }
+  static void run(const device::OpCall& call) {
+    device::Carver carver(call.workspace);
+    const Buffers buffers = buffers_of(call.args, carver);
+    const Tensor<3> q = tensor_of<3>(call.tensor("q"));
+    const Tensor<1> token_to_req = tensor_of<1>(call.tensor("token_to_req"));
+    const Tensor<1> positions = tensor_of<1>(call.tensor("query_positions"));
+    const Tensor<2> indices = tensor_of<2>(call.tensor("indices"));
+    for (int64_t row = 0; row < q.size[0]; row += buffers.chunk) {
+      const int64_t count = smaller(buffers.chunk, q.size[0] - row);
+      ScoreParams score{};
+      score.q = rows_of(q, row, count);
+      score.k_cache = tensor_of<4>(call.tensor("k_cache"));
+      score.page_table = tensor_of<2>(call.tensor("page_table"));
+      score.token_to_req = rows_of(token_to_req, row, count);
+      score.positions = rows_of(positions, row, count);
+      score.lengths = tensor_of<1>(call.tensor("sequence_lengths"));
+      score.logits = rows_of(buffers.logits, 0, count);
+      score.visible = rows_of(buffers.visible, 0, count);
+      score.ratio = call.args.integer("compress_ratio");
+      score.divisor = float(score::divisor(call.args));
+      score.fill = false;  // topk reads the visible columns alone
+      launch_score(score, call.stream);
+
+      TopkParams topk{};
+      topk.logits = score.logits;
+      topk.visible = score.visible;
+      topk.blocks = rows_of(buffers.blocks, 0, count);
+      launch_topk(topk, call.stream);
+
+      ExpandParams expand{};
+      expand.blocks = topk.blocks;
+      expand.positions = score.positions;
+      expand.lengths = score.lengths;
+      expand.token_to_req = score.token_to_req;
+      expand.indices = rows_of(indices, row, count);
+      expand.ratio = score.ratio;
+      launch_expand(expand, call.stream);
+    }
+  }
+};
+DEVICE_OP(Select)
+
+}  // namespace
+}  // namespace qsa
