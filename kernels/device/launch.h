@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host side of the dialect: starting kernels. "backend_launch.h" is found by the include path, like "backend.h".
+//
+//   device::launch(kernel, device::Grid{x, y, z}, threads, dynamic_shared_bytes, stream, params...);
+//
+// An empty grid launches nothing. A wrong configuration, and whatever the backend reports, is a LaunchError.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+
+namespace device {
+
+struct Grid {
+  int64_t x = 1, y = 1, z = 1;
+};
+
+class LaunchError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace device
+
+#include "backend_launch.h"
