@@ -5,6 +5,7 @@
 // Everything is fp32, the probabilities too; scores are in base 2. Few rows are split, and merged by qsa.merge's kernel.
 #include "qsa/attend.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "qsa/launches.h"
@@ -14,9 +15,8 @@ namespace {
 
 constexpr int kTile = 32;  // tokens
 constexpr int kParts = 4;  // of the heads in the score stage
-constexpr int kScorers = kTile * kParts;
-constexpr int kMaxThreads = 512;
-constexpr int kMaxDims = 2 * kMaxThreads;
+constexpr int kThreads = kTile * kParts;
+constexpr int kOutputDims = 2 * kThreads;  // of a block; a wider head takes several blocks, each with all scores
 constexpr int kAhead = 8;  // tokens whose values are loaded before they are used
 constexpr int kChunk = 256;              // dimensions of keys in shared memory
 constexpr int kPitch = kChunk / 8 + 1;   // packs of a key; odd, so that neighbouring tokens meet other banks
@@ -27,6 +27,7 @@ constexpr int64_t kMaxSplits = 64;
 struct Plan {
   int64_t kv_heads, group;        // query heads of a KV head
   int64_t head_shares;            // blocks that share a group
+  int64_t dim_shares;             // blocks that share the output's dimensions
   int64_t splits, split_tiles;    // tiles of a split
   float* partial;                 // [splits,R,Hq,D], or null: the block's result is the row's
   float* partial_lse;             // [splits,R,Hq]
@@ -37,7 +38,7 @@ struct Plan {
 using Four = Pack<float>;
 
 template <class T, int kHeads>
-DEVICE_KERNEL(kMaxThreads) attend_kernel(AttendParams p, Plan plan) {
+DEVICE_KERNEL(kThreads) attend_kernel(AttendParams p, Plan plan) {
   constexpr int kPerPart = kHeads / kParts;
   using Two = Pack<T, 4>;
   DEVICE_SHARED(Pack<T>, keys, kTile * kPitch);
@@ -55,6 +56,8 @@ DEVICE_KERNEL(kMaxThreads) attend_kernel(AttendParams p, Plan plan) {
   int64_t block = device::block_x();
   const int64_t split = block % plan.splits;
   block /= plan.splits;
+  const int64_t dim_share = block % plan.dim_shares;
+  block /= plan.dim_shares;
   const int64_t share = block % plan.head_shares;
   block /= plan.head_shares;
   const int64_t kv_head = block % plan.kv_heads, row = block / plan.kv_heads;
@@ -69,9 +72,9 @@ DEVICE_KERNEL(kMaxThreads) attend_kernel(AttendParams p, Plan plan) {
   const int64_t tiles = (p.tokens.size[1] + kTile - 1) / kTile;
   const int64_t first_tile = split * plan.split_tiles;
   const int64_t end_tile = valid_request ? smaller(tiles, first_tile + plan.split_tiles) : first_tile;
-  const int dim = 2 * thread;  // this thread's first dimension of the output
+  const int64_t dim = dim_share * kOutputDims + 2 * thread;  // this thread's first one of the output
 
-  for (int h = thread; h < kHeads; h += device::threads()) {
+  for (int h = thread; h < kHeads; h += kThreads) {
     top[h] = -device::infinity();
     total[h] = 0.0f;
     rescale[h] = 1.0f;
@@ -104,14 +107,14 @@ DEVICE_KERNEL(kMaxThreads) attend_kernel(AttendParams p, Plan plan) {
       const int chunk = int(smaller(kChunk, dims - from)), packs = chunk / 8;
       if (from > 0) device::sync_block();  // the previous chunk's readers are done
       if (dims > kChunk || !queries_staged) {
-        for (int i = thread; i < kHeads * chunk; i += device::threads()) {
+        for (int i = thread; i < kHeads * chunk; i += kThreads) {
           const int h = i / chunk, d = i % chunk;
           queries[(h * kChunk + d) / 4].x[d % 4] =
               h < heads ? device::to_float(*element<const T>(p.q, row, first_head + h, from + d)) : 0.0f;
         }
         queries_staged = true;
       }
-      for (int i = thread; i < kTile * packs; i += device::threads()) {
+      for (int i = thread; i < kTile * packs; i += kThreads) {
         const int t = i / packs, at = t * kPitch + i % packs;
         const bool live = key_at[t] != kMasked;
         const int64_t d = from + i % packs * 8;
@@ -127,34 +130,30 @@ DEVICE_KERNEL(kMaxThreads) attend_kernel(AttendParams p, Plan plan) {
       device::copy_async_commit();
       device::copy_async_wait<0>();
       device::sync_block();
-      if (thread < kScorers) {
-        const Pack<T>* key = device::data(keys) + token * kPitch;
-        const Four* query = device::data(queries) + part * kPerPart * (kChunk / 4);
-        float partial[kPerPart] = {};
-        for (int i = 0; i < packs; ++i) {
-          const Pack<T> eight = key[i];
+      const Pack<T>* key = device::data(keys) + token * kPitch;
+      const Four* query = device::data(queries) + part * kPerPart * (kChunk / 4);
+      float partial[kPerPart] = {};
+      for (int i = 0; i < packs; ++i) {
+        const Pack<T> eight = key[i];
+        DEVICE_UNROLL
+        for (int h = 0; h < kPerPart; ++h) {
+          const Four low = query[h * (kChunk / 4) + 2 * i], high = query[h * (kChunk / 4) + 2 * i + 1];
           DEVICE_UNROLL
-          for (int h = 0; h < kPerPart; ++h) {
-            const Four low = query[h * (kChunk / 4) + 2 * i], high = query[h * (kChunk / 4) + 2 * i + 1];
-            DEVICE_UNROLL
-            for (int e = 0; e < 4; ++e) {
-              partial[h] += low.x[e] * device::to_float(eight.x[e]);
-              partial[h] += high.x[e] * device::to_float(eight.x[e + 4]);
-            }
+          for (int e = 0; e < 4; ++e) {
+            partial[h] += low.x[e] * device::to_float(eight.x[e]);
+            partial[h] += high.x[e] * device::to_float(eight.x[e + 4]);
           }
         }
-        DEVICE_UNROLL
-        for (int h = 0; h < kPerPart; ++h) dot[h] += partial[h];
       }
-    }
-    if (thread < kScorers) {
       DEVICE_UNROLL
-      for (int h = 0; h < kPerPart; ++h) {
-        // A score that is not finite makes the head NaN; -inf would silently drop the token.
-        const bool finite = device::abs(dot[h]) < device::infinity();
-        const int at = token * kHeads + part * kPerPart + h;
-        weights[at / 4].x[at % 4] = finite ? dot[h] * plan.scale : device::nan();
-      }
+      for (int h = 0; h < kPerPart; ++h) dot[h] += partial[h];
+    }
+    DEVICE_UNROLL
+    for (int h = 0; h < kPerPart; ++h) {
+      // A score that is not finite makes the head NaN; -inf would silently drop the token.
+      const bool finite = device::abs(dot[h]) < device::infinity();
+      const int at = token * kHeads + part * kPerPart + h;
+      weights[at / 4].x[at % 4] = finite ? dot[h] * plan.scale : device::nan();
     }
     device::sync_block();
 
@@ -216,7 +215,7 @@ DEVICE_KERNEL(kMaxThreads) attend_kernel(AttendParams p, Plan plan) {
     }
   }
 
-  // One element that is not finite makes its head NaN, in all its elements and in its lse.
+  // One element that is not finite makes its head NaN: all elements of this block, and the lse.
   device::sync_block();
   if (dim < dims) {
     DEVICE_UNROLL
@@ -243,7 +242,8 @@ DEVICE_KERNEL(kMaxThreads) attend_kernel(AttendParams p, Plan plan) {
       }
     }
   }
-  for (int h = thread; h < heads; h += device::threads()) {
+  if (thread < heads && dim_share == 0) {
+    const int h = thread;
     float lse = total[h] == 0.0f ? -device::infinity() : top[h] + device::log2(total[h]);
     if (poisoned[h]) lse = device::nan();
     if (plan.partial)
@@ -256,9 +256,9 @@ DEVICE_KERNEL(kMaxThreads) attend_kernel(AttendParams p, Plan plan) {
 // The same for the workspace query (no addresses yet) and for the run.
 Plan make_plan(const AttendParams& p, device::Carver& carver) {
   const int64_t rows = p.q.size[0], heads = p.q.size[1], dims = p.q.size[2];
-  if (dims % 8 != 0 || dims > kMaxDims)
+  if (dims % 8 != 0)
     throw device::Unsupported("the head dimension is " + std::to_string(dims) +
-                              ": this kernel takes multiples of 8 up to " + std::to_string(kMaxDims));
+                              ": this kernel takes multiples of 8");
   Plan plan{};
   plan.kv_heads = p.k_cache.size[2];
   plan.group = heads / plan.kv_heads;
@@ -266,9 +266,10 @@ Plan make_plan(const AttendParams& p, device::Carver& carver) {
   plan.head_shares = (plan.group + at_once - 1) / at_once;
   plan.scale = float(1.4426950408889634 / std::sqrt(double(dims)));
   const int64_t tiles = (p.tokens.size[1] + kTile - 1) / kTile;
-  const int64_t unsplit = rows * plan.kv_heads * plan.head_shares;
+  plan.dim_shares = (dims + kOutputDims - 1) / kOutputDims;
+  const int64_t unsplit = rows * plan.kv_heads * plan.head_shares * plan.dim_shares;
   int64_t splits = unsplit > 0 ? (kEnoughBlocks + unsplit - 1) / unsplit : 1;
-  splits = smaller(smaller(splits, kMaxSplits), (tiles + 1) / 2);
+  splits = std::min({splits, kMaxSplits, (tiles + 1) / 2});
   plan.split_tiles = (tiles + splits - 1) / splits;
   plan.splits = (tiles + plan.split_tiles - 1) / plan.split_tiles;
   if (plan.splits > 1) {
@@ -280,13 +281,12 @@ Plan make_plan(const AttendParams& p, device::Carver& carver) {
 
 template <class T>
 void launch_heads(const AttendParams& p, const Plan& plan, void* stream) {
-  const device::Grid grid = blocks(p.q.size[0] * plan.kv_heads * plan.head_shares * plan.splits);
-  const int64_t pairs = (p.q.size[2] / 2 + 63) / 64 * 64;  // whole waves, of 64 lanes too
-  const int threads = int(larger(kScorers, pairs));
+  const device::Grid grid =
+      blocks(p.q.size[0] * plan.kv_heads * plan.head_shares * plan.dim_shares * plan.splits);
   if (plan.group <= kFewHeads)
-    device::launch(attend_kernel<T, kFewHeads>, grid, threads, 0, stream, p, plan);
+    device::launch(attend_kernel<T, kFewHeads>, grid, kThreads, 0, stream, p, plan);
   else
-    device::launch(attend_kernel<T, kManyHeads>, grid, threads, 0, stream, p, plan);
+    device::launch(attend_kernel<T, kManyHeads>, grid, kThreads, 0, stream, p, plan);
 }
 
 AttendParams params_of(const toolkit::Args& args) {

@@ -3,6 +3,8 @@
 // other on one stream, so one chunk's buffers serve all.
 #include "qsa/select.h"
 
+#include <algorithm>
+
 #include "qsa/launches.h"
 
 namespace qsa {
@@ -18,7 +20,7 @@ Buffers buffers_of(const toolkit::Args& args, device::Carver& carver) {
   const int64_t columns = args.tensor("page_table").size(1) * args.tensor("k_cache").size(1);
   const int64_t k = args.integer("token_topk") / args.integer("compress_ratio");
   Buffers b{};
-  b.chunk = smaller(select::rows_per_chunk(args), args.tensor("q").size(0));
+  b.chunk = std::min(select::rows_per_chunk(args), args.tensor("q").size(0));
   b.logits = dense(carver.take<float>(uint64_t(b.chunk * columns)), TK_F32, b.chunk, columns);
   b.visible = dense(carver.take<int32_t>(uint64_t(b.chunk)), TK_I32, b.chunk);
   b.blocks = dense(carver.take<int32_t>(uint64_t(b.chunk * k)), TK_I32, b.chunk, k);
@@ -41,7 +43,7 @@ struct Select {
     const Tensor<1> positions = tensor_of<1>(call.tensor("query_positions"));
     const Tensor<2> indices = tensor_of<2>(call.tensor("indices"));
     for (int64_t row = 0; row < q.size[0]; row += buffers.chunk) {
-      const int64_t count = smaller(buffers.chunk, q.size[0] - row);
+      const int64_t count = std::min(buffers.chunk, q.size[0] - row);
       ScoreParams score{};
       score.q = rows_of(q, row, count);
       score.k_cache = tensor_of<4>(call.tensor("k_cache"));
