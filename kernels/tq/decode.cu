@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// tq.decode: attention over a TurboQuant cache in three launches: rotate the queries (centroid keys), attend over the
-// splits of each sequence, merge the splits (stage 2 in split_merge.h). Partials are fp32.
+// tq.decode: attention over a TurboQuant cache in three launches: rotate the queries (centroid
+// keys), attend over the splits of each sequence, merge the splits (stage 2 in split_merge.h).
+// Partials are fp32.
 //
-// A block takes one split of one sequence for up to kHeads query heads that share a KV head, and goes through it in
-// tiles of kTile tokens: (1) one thread a token: unpack the key once, its scores against all heads; (2) one wave a
-// head: softmax weights of the tile, running maximum and sum; (3) one thread an output element: weighted values.
-#include "tq/decode.h"
-
+// A block takes one split of one sequence for up to kHeads query heads that share a KV head, and
+// goes through it in tiles of kTile tokens: (1) one thread a token: unpack the key once, its scores
+// against all heads; (2) one wave a head: softmax weights of the tile, running maximum and sum; (3)
+// one thread an output element: weighted values.
 #include "device/launch.h"
 #include "device/op.h"
+#include "tq/decode.h"
 #include "tq/rotation.h"
 #include "tq/split_merge.h"
 
@@ -17,8 +18,8 @@ namespace tq::decode {
 inline constexpr int kTile = 128;  // tokens, and threads of a block
 inline constexpr int kHeads = 8;   // query heads a block can take
 inline constexpr int64_t kMostSplits = 64;
-inline constexpr int64_t kEnoughBlocks = 2048;          // a few waves of blocks on the largest GPU
-inline constexpr int64_t kDynamicSharedBytes = 32768;   // beside the static arrays, within 48 KiB
+inline constexpr int64_t kEnoughBlocks = 2048;         // a few waves of blocks on the largest GPU
+inline constexpr int64_t kDynamicSharedBytes = 32768;  // beside the static arrays, within 48 KiB
 
 struct DecodeParams {
   Strided<3> query;  // [B,Hq,D]: rotated, or as given for fp8 keys
@@ -27,25 +28,25 @@ struct DecodeParams {
   SlotFormat format;
   Codebook centroids;
   Strided<1> seq_lens;
-  float* partial;    // [B,Hq,splits,D+1]: normalised output, lse at index D
+  float* partial;  // [B,Hq,splits,D+1]: normalised output, lse at index D
   float scale;
   bool norm_correction;
   int64_t kv_heads, head_tiles, splits, capacity;
-  int group;         // query heads of a KV head
-  int heads;         // query heads of a block
-  int groups;        // of 8 elements
+  int group;   // query heads of a KV head
+  int heads;   // query heads of a block
+  int groups;  // of 8 elements
 };
 
 DEVICE_KERNEL(kTile) decode_split(DecodeParams p) {
-  DEVICE_SHARED(float, key_value, 256);      // what a key code stands for
+  DEVICE_SHARED(float, key_value, 256);  // what a key code stands for
   DEVICE_SHARED(int64_t, slot_offsets, kTile);
   DEVICE_SHARED(float, value_scale, kTile);
   DEVICE_SHARED(float, value_zero, kTile);
-  DEVICE_SHARED(float, weights, kTile * kHeads);  // scores, then weights, [token][head]
+  DEVICE_SHARED(float, weights, kTile* kHeads);  // scores, then weights, [token][head]
   DEVICE_SHARED(float, running_max, kHeads);
   DEVICE_SHARED(float, running_sum, kHeads);
-  DEVICE_SHARED(float, decay, kHeads);       // of the accumulators, for this tile
-  DEVICE_DYNAMIC_SHARED(float, rows);        // [2][heads][D]: queries, accumulators
+  DEVICE_SHARED(float, decay, kHeads);  // of the accumulators, for this tile
+  DEVICE_DYNAMIC_SHARED(float, rows);   // [2][heads][D]: queries, accumulators
 
   int64_t item = device::block_x();
   const int64_t split = item % p.splits;
@@ -83,7 +84,8 @@ DEVICE_KERNEL(kTile) decode_split(DecodeParams p) {
   for (int64_t tile = range.begin; tile < range.end; tile += kTile) {
     // 1: scores.
     const int64_t token = tile + thread;
-    const int64_t offset = token < range.end ? find_slot(p.cache, p.table, row, token, kv_head) : kMasked;
+    const int64_t offset =
+        token < range.end ? find_slot(p.cache, p.table, row, token, kv_head) : kMasked;
     slot_offsets[thread] = offset;
     if (offset == kMasked) {
       for (int h = 0; h < heads; ++h) weights[thread * kHeads + h] = -device::infinity();
@@ -110,17 +112,21 @@ DEVICE_KERNEL(kTile) decode_split(DecodeParams p) {
       const float divisor = p.norm_correction ? device::sqrt(squares + 1e-16f) : 1;
       DEVICE_UNROLL
       for (int h = 0; h < kHeads; ++h)
-        if (h < heads) weights[thread * kHeads + h] = norm * device::divide(dot[h], divisor) * p.scale;
+        if (h < heads)
+          weights[thread * kHeads + h] = norm * device::divide(dot[h], divisor) * p.scale;
     }
     device::sync_block();
 
-    // 2: weights. A NaN score gives NaN weight and sum, and +inf gives exp(inf - inf): both stay with the head.
+    // 2: weights. A NaN score gives NaN weight and sum, and +inf gives exp(inf - inf): both stay
+    // with the head.
     for (int h = device::wave(); h < heads; h += device::waves()) {
       float most = -device::infinity();
-      for (int t = device::lane(); t < kTile; t += device::kWave) most = device::max(most, weights[t * kHeads + h]);
+      for (int t = device::lane(); t < kTile; t += device::kWave)
+        most = device::max(most, weights[t * kHeads + h]);
       const float old = running_max[h];
       most = device::max(device::wave_max(most), old);
-      const float base = most == -device::infinity() ? 0 : most;  // nothing live yet: exp(-inf - 0) = 0
+      const float base =
+          most == -device::infinity() ? 0 : most;  // nothing live yet: exp(-inf - 0) = 0
       float sum = 0;
       for (int t = device::lane(); t < kTile; t += device::kWave) {
         const float weight = device::exp(weights[t * kHeads + h] - base);
@@ -169,7 +175,8 @@ DEVICE_KERNEL(kTile) decode_split(DecodeParams p) {
     else
       result = sum == 0 ? 0 : device::divide(rows[accumulators + h * head_dim + d], sum);
     const int64_t query_heads = p.kv_heads * p.group;
-    p.partial[((row * query_heads + first_head + h) * p.splits + split) * (head_dim + 1) + d] = result;
+    p.partial[((row * query_heads + first_head + h) * p.splits + split) * (head_dim + 1) + d] =
+        result;
   }
 }
 
@@ -183,7 +190,8 @@ DEVICE_KERNEL(kItemThreads) merge_splits(MergeParams p) {
 
 // How a call is cut into blocks, from shapes alone.
 struct Plan {
-  int64_t batch, query_heads, kv_heads, head_dim, group, heads, head_tiles, capacity, splits, blocks;
+  int64_t batch, query_heads, kv_heads, head_dim, group, heads, head_tiles, capacity, splits,
+      blocks;
   uint64_t shared_bytes;
 };
 
@@ -228,7 +236,8 @@ struct Workspace {
 inline Workspace carve(const Args& a, const Plan& plan, device::Carver& carver) {
   Workspace w{};
   w.partial = carver.take<float>(plan.batch * plan.query_heads * plan.splits * (plan.head_dim + 1));
-  if (!a.boolean("key_fp8")) w.q_rot = carver.take<float>(plan.batch * plan.query_heads * plan.head_dim);
+  if (!a.boolean("key_fp8"))
+    w.q_rot = carver.take<float>(plan.batch * plan.query_heads * plan.head_dim);
   return w;
 }
 
@@ -272,8 +281,8 @@ struct Decode {
     p.group = static_cast<int>(plan.group);
     p.heads = static_cast<int>(plan.heads);
     p.groups = groups_of(p.format.head_dim);
-    device::launch(decode_split, device::Grid{static_cast<int>(plan.blocks), 1, 1}, kTile, plan.shared_bytes,
-                   call.stream, p);
+    device::launch(decode_split, device::Grid{static_cast<int>(plan.blocks), 1, 1}, kTile,
+                   plan.shared_bytes, call.stream, p);
 
     const int64_t lse = plan.head_dim + 1;
     const MergeParams merge{w.partial,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// tq.dequant: a TurboQuant cache back to f16 keys and values, one thread eight elements of one token. Norm correction
-// needs the whole key's codes: every thread of a key sums them again rather than meeting the others.
-#include "tq/dequant.h"
-
+// tq.dequant: a TurboQuant cache back to f16 keys and values, one thread eight elements of one
+// token. Norm correction needs the whole key's codes: every thread of a key sums them again rather
+// than meeting the others.
 #include "device/launch.h"
 #include "device/op.h"
+#include "tq/dequant.h"
 #include "tq/slot_codes.h"
 
 namespace tq::dequant {
@@ -34,7 +34,8 @@ DEVICE_FUNCTION float centroid_norm(const DequantParams& p, const Slot& slot) {
   return device::sqrt(sum + 1e-16f);
 }
 
-DEVICE_FUNCTION int64_t element(const Strided<4>& t, int64_t row, int64_t head, int64_t token, int d) {
+DEVICE_FUNCTION int64_t element(const Strided<4>& t, int64_t row, int64_t head, int64_t token,
+                                int d) {
   return row * t.stride[0] + head * t.stride[1] + token * t.stride[2] + d * t.stride[3];
 }
 
@@ -52,7 +53,8 @@ DEVICE_FUNCTION void dequant_item(const DequantParams& p, int64_t item) {
   if (live) {
     const Slot slot = slot_at(p.cache, offset);
     key_codes = load_group(slot, 0, p.format.key_bytes, p.format.key_bits, group);
-    value_codes = load_group(slot, p.format.value_at, p.format.value_bytes, p.format.value_bits, group);
+    value_codes =
+        load_group(slot, p.format.value_at, p.format.value_bytes, p.format.value_bits, group);
     scale = load_half(slot, p.format.scale_at);
     zero = load_half(slot, p.format.zero_at);
     if (!p.format.fp8) {
@@ -67,7 +69,8 @@ DEVICE_FUNCTION void dequant_item(const DequantParams& p, int64_t item) {
     if (live) {
       k = key_element(p.format, p.centroids, code_of(key_codes, p.format.key_bits, e));
       if (!p.format.fp8) k = norm * (p.norm_correction ? device::divide(k, divisor) : k);
-      // The product has at most 15 bits: exact in fp32, so that a fused multiply-add rounds the same.
+      // The product has at most 15 bits: exact in fp32, so that a fused multiply-add rounds the
+      // same.
       v = static_cast<float>(code_of(value_codes, p.format.value_bits, e)) * scale + zero;
     }
     store_float(p.k.data, TK_F16, element(p.k, row, head, token, d), k);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors as kernels see them: an address, strides in elements, a dtype looked at when an element is touched. One
-// kernel instance so serves every float and index dtype.
+// Tensors as kernels see them: an address, strides in elements, a dtype looked at when an element
+// is touched. One kernel instance so serves every float and index dtype.
 #pragma once
 
 #include "device/device.h"
@@ -49,7 +49,8 @@ DEVICE_FUNCTION int64_t load_index(const void* data, tk_dtype dtype, int64_t at)
   return static_cast<const int32_t*>(data)[at];
 }
 
-// Kernels without collectives give one thread one item: for (i = first_item(); i < items; i += item_step()).
+// Kernels without collectives give one thread one item: for (i = first_item(); i < items; i +=
+// item_step()).
 inline constexpr int kItemThreads = 128;
 
 inline device::Grid item_grid(int64_t items) {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// tq.encode: keys and values into the slots of a cache, one thread eight elements of one token and head. Every thread
-// of a vector finds the vector's norm and range again by itself: no thread waits for another.
+// tq.encode: keys and values into the slots of a cache, one thread eight elements of one token and
+// head. Every thread of a vector finds the vector's norm and range again by itself: no thread waits
+// for another.
 //
-// Of tokens with the same slot the last one wins: two passes over slot_mapping find it first, because two blocks that
-// write one slot would leave the codes of one token beside the norm of another.
-// A vector with NaN or inf gets codes 0 and norm NaN (centroid keys) or scale NaN and zero 0 (values).
-#include "tq/encode.h"
-
+// Of tokens with the same slot the last one wins: two passes over slot_mapping find it first,
+// because two blocks that write one slot would leave the codes of one token beside the norm of
+// another. A vector with NaN or inf gets codes 0 and norm NaN (centroid keys) or scale NaN and zero
+// 0 (values).
 #include "device/launch.h"
 #include "device/op.h"
+#include "tq/encode.h"
 #include "tq/rotation.h"
 
 namespace tq::encode {
@@ -22,7 +23,8 @@ struct EncodeParams {
   SlotFormat format;
   Rotation pi;
   Codebook centroids;
-  uint32_t* owner;  // [blocks*S]: 1 + the last token of each slot; defined for slots in slot_mapping
+  uint32_t*
+      owner;  // [blocks*S]: 1 + the last token of each slot; defined for slots in slot_mapping
   int64_t tokens, heads;
   int groups;
   int64_t items;  // N * Hk * groups
@@ -30,13 +32,15 @@ struct EncodeParams {
 
 // Slot of a token, or -1 where it is to be skipped.
 DEVICE_FUNCTION int64_t slot_of(const EncodeParams& p, int64_t token) {
-  const int64_t slot = load_index(p.slot_mapping.data, p.slot_mapping.dtype, token * p.slot_mapping.stride[0]);
+  const int64_t slot =
+      load_index(p.slot_mapping.data, p.slot_mapping.dtype, token * p.slot_mapping.stride[0]);
   return slot >= 0 && slot < p.cache.blocks * p.cache.page ? slot : -1;
 }
 
 DEVICE_KERNEL(kItemThreads) clear_owners(EncodeParams p) {
   for (int64_t i = first_item(); i < p.tokens; i += item_step())
-    if (const int64_t slot = slot_of(p, i); slot >= 0) device::atomic_exchange(p.owner + slot, uint32_t{0});
+    if (const int64_t slot = slot_of(p, i); slot >= 0)
+      device::atomic_exchange(p.owner + slot, uint32_t{0});
 }
 
 DEVICE_KERNEL(kItemThreads) find_owners(EncodeParams p) {
@@ -45,8 +49,8 @@ DEVICE_KERNEL(kItemThreads) find_owners(EncodeParams p) {
       device::atomic_max(p.owner + slot, static_cast<uint32_t>(i + 1));
 }
 
-// sqrt of a finite double >= 0 from the fp32 one: the argument is scaled by a power of 4 into [1, 4), one Newton step
-// doubles the 24 good bits.
+// sqrt of a finite double >= 0 from the fp32 one: the argument is scaled by a power of 4 into [1,
+// 4), one Newton step doubles the 24 good bits.
 DEVICE_FUNCTION double square_root(double x) {
   if (x == 0) return 0;
   const int exponent = static_cast<int>(device::bit_cast<uint64_t>(x) >> 52) - 1023;
@@ -58,16 +62,19 @@ DEVICE_FUNCTION double square_root(double x) {
   return 0.5 * (r + m / r) * up;
 }
 
-DEVICE_FUNCTION void encode_fp8_key(const EncodeParams& p, const Slot& slot, int64_t at, int group, int count) {
+DEVICE_FUNCTION void encode_fp8_key(const EncodeParams& p, const Slot& slot, int64_t at, int group,
+                                    int count) {
   uint64_t word = 0;
   for (int e = 0; e < count; ++e) {
-    const float x = load_float(p.key.data, p.key.dtype, at + (group * kGroup + e) * p.key.stride[2]);
+    const float x =
+        load_float(p.key.data, p.key.dtype, at + (group * kGroup + e) * p.key.stride[2]);
     word |= uint64_t{encode_fp8(p.format.fp8, x)} << (8 * e);
   }
   store_group(slot, 0, p.format.key_bytes, 8, group, word);
 }
 
-DEVICE_FUNCTION void encode_centroid_key(const EncodeParams& p, const Slot& slot, int64_t at, int group, int count) {
+DEVICE_FUNCTION void encode_centroid_key(const EncodeParams& p, const Slot& slot, int64_t at,
+                                         int group, int count) {
   double squares = 0;  // cannot overflow for fp32 elements: not finite iff an element is not
   for (int j = 0; j < p.format.head_dim; ++j) {
     const double x = load_float(p.key.data, p.key.dtype, at + j * p.key.stride[2]);
@@ -78,7 +85,8 @@ DEVICE_FUNCTION void encode_centroid_key(const EncodeParams& p, const Slot& slot
   uint64_t word = 0;
   if (finite) {
     double y[kGroup];
-    rotate_group(p.pi, p.key.data, p.key.dtype, at, p.key.stride[2], p.format.head_dim, group * kGroup, count, y);
+    rotate_group(p.pi, p.key.data, p.key.dtype, at, p.key.stride[2], p.format.head_dim,
+                 group * kGroup, count, y);
     const int levels = 1 << p.format.key_bits;
     for (int e = 0; e < kGroup; ++e) {
       if (e >= count) break;
@@ -96,7 +104,9 @@ DEVICE_FUNCTION void encode_centroid_key(const EncodeParams& p, const Slot& slot
   store_group(slot, 0, p.format.key_bytes, p.format.key_bits, group, word);
   if (group == 0)
     store_half(slot, p.format.norm_at,
-               !finite ? device::nan() : norm < kMostHalf ? static_cast<float>(norm) : kMostHalf);
+               !finite            ? device::nan()
+               : norm < kMostHalf ? static_cast<float>(norm)
+                                  : kMostHalf);
 }
 
 DEVICE_FUNCTION float clamped_value(const EncodeParams& p, int64_t at, int d, bool& finite) {
@@ -105,7 +115,8 @@ DEVICE_FUNCTION float clamped_value(const EncodeParams& p, int64_t at, int d, bo
   return device::min(device::max(v, -kMostHalf), kMostHalf);
 }
 
-DEVICE_FUNCTION void encode_value(const EncodeParams& p, const Slot& slot, int64_t at, int group, int count) {
+DEVICE_FUNCTION void encode_value(const EncodeParams& p, const Slot& slot, int64_t at, int group,
+                                  int count) {
   bool finite = true;
   float low = kMostHalf, high = -kMostHalf;
   for (int d = 0; d < p.format.head_dim; ++d) {
@@ -117,7 +128,8 @@ DEVICE_FUNCTION void encode_value(const EncodeParams& p, const Slot& slot, int64
   const float scale = device::max(device::divide(high - low, static_cast<float>(top)), 1e-8f);
   uint64_t word = 0;
   for (int e = 0; finite && e < count; ++e) {
-    const float steps = device::divide(clamped_value(p, at, group * kGroup + e, finite) - low, scale);
+    const float steps =
+        device::divide(clamped_value(p, at, group * kGroup + e, finite) - low, scale);
     const int code = static_cast<int>(steps + 0.5f);
     word |= static_cast<uint64_t>(code < top ? code : top) << (e * p.format.value_bits);
   }
@@ -135,7 +147,8 @@ DEVICE_KERNEL(kItemThreads) encode_slots(EncodeParams p) {
     const int64_t slot_id = slot_of(p, token);
     if (slot_id < 0 || p.owner[slot_id] != static_cast<uint32_t>(token + 1)) continue;
     const int64_t block = slot_id / p.cache.page;
-    const Slot slot = slot_at(p.cache, slot_offset(p.cache, block, slot_id - block * p.cache.page, head));
+    const Slot slot =
+        slot_at(p.cache, slot_offset(p.cache, block, slot_id - block * p.cache.page, head));
     const int left = p.format.head_dim - group * kGroup;
     const int count = left < kGroup ? left : kGroup;
     const int64_t key_at = token * p.key.stride[0] + head * p.key.stride[1];
@@ -158,7 +171,8 @@ struct Encode {
   static uint64_t workspace(const toolkit::Args& a) {
     const int64_t tokens = a.tensor("key").size(0);
     if (tokens >= INT64_C(0xffffffff))
-      throw device::Unsupported("because a call takes fewer than 4294967295 tokens, got " + std::to_string(tokens));
+      throw device::Unsupported("because a call takes fewer than 4294967295 tokens, got " +
+                                std::to_string(tokens));
     if (tokens == 0) return 0;
     device::Carver carver(nullptr);
     take_owners(a, carver);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tq.merge: the partial results of a split decode into one.
-#include "tq/merge.h"
-
 #include "device/launch.h"
 #include "device/op.h"
+#include "tq/merge.h"
 #include "tq/split_merge.h"
 
 namespace tq::merge {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tq.rotate: q_rot = float(query) @ Pi^T.
-#include "tq/rotate.h"
-
 #include "device/launch.h"
 #include "device/op.h"
+#include "tq/rotate.h"
 #include "tq/rotation.h"
 
 namespace tq::rotate {

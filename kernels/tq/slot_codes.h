@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a TurboQuant slot on the device. Codes are handled in groups of 8 elements: whatever the width (3, 4,
-// or 8 for fp8 keys), a group is a whole number of bytes, so groups never share a byte and a stream's tail is padded
-// by itself. Everything is read and written by single bytes: slots are 2-byte aligned at best, the f16 fields of odd
-// head dimensions not at all, and the byte stride of the cache is free.
+// The bytes of a TurboQuant slot on the device. Codes are handled in groups of 8 elements: whatever
+// the width (3, 4, or 8 for fp8 keys), a group is a whole number of bytes, so groups never share a
+// byte and a stream's tail is padded by itself. Everything is read and written by single bytes:
+// slots are 2-byte aligned at best, the f16 fields of odd head dimensions not at all, and the byte
+// stride of the cache is free.
 #pragma once
 
 #include "tq/elements.h"
@@ -53,13 +54,16 @@ inline Codebook codebook(const Args& a, const SlotFormat& format) {
 
 struct Cache {
   uint8_t* data;
-  int64_t blocks, page;      // page: tokens per block
-  int64_t stride[4];         // block, token, head, byte
+  int64_t blocks, page;  // page: tokens per block
+  int64_t stride[4];     // block, token, head, byte
 };
 
 inline Cache cache_of(const Args& a) {
   const TensorView t = a.tensor("kv_cache");
-  return {t.data<uint8_t>(), t.size(0), t.size(1), {t.stride(0), t.stride(1), t.stride(2), t.stride(3)}};
+  return {t.data<uint8_t>(),
+          t.size(0),
+          t.size(1),
+          {t.stride(0), t.stride(1), t.stride(2), t.stride(3)}};
 }
 
 struct PageTable {
@@ -75,12 +79,13 @@ inline PageTable page_table(const Args& a) {
 // Offset of a token's slot in the cache, or kMasked where the table has no such token.
 inline constexpr int64_t kMasked = INT64_MIN;
 
-DEVICE_FUNCTION int64_t slot_offset(const Cache& cache, int64_t block, int64_t token, int64_t head) {
+DEVICE_FUNCTION int64_t slot_offset(const Cache& cache, int64_t block, int64_t token,
+                                    int64_t head) {
   return block * cache.stride[0] + token * cache.stride[1] + head * cache.stride[2];
 }
 
-DEVICE_FUNCTION int64_t find_slot(const Cache& cache, const PageTable& table, int64_t row, int64_t token,
-                                  int64_t head) {
+DEVICE_FUNCTION int64_t find_slot(const Cache& cache, const PageTable& table, int64_t row,
+                                  int64_t token, int64_t head) {
   const int64_t column = token / cache.page;
   if (column >= table.columns) return kMasked;
   const int64_t block = load_index(table.ids.data, table.ids.dtype,
@@ -112,8 +117,8 @@ DEVICE_FUNCTION void store_half(const Slot& slot, int at, float value) {
   store_byte(slot, at + 1, bits >> 8);
 }
 
-// The codes of elements [8 group, 8 group + 8) as one word, element e at bit e * bits. Reads only bytes of the stream
-// [at, at + bytes): what follows are other fields.
+// The codes of elements [8 group, 8 group + 8) as one word, element e at bit e * bits. Reads only
+// bytes of the stream [at, at + bytes): what follows are other fields.
 DEVICE_FUNCTION uint64_t load_group(const Slot& slot, int at, int bytes, int bits, int group) {
   const int first = group * bits;
   const int count = bytes - first < bits ? bytes - first : bits;
@@ -121,17 +126,20 @@ DEVICE_FUNCTION uint64_t load_group(const Slot& slot, int at, int bytes, int bit
   for (int i = 0; i < count; ++i) word |= uint64_t{load_byte(slot, at + first + i)} << (8 * i);
   return word;
 }
-DEVICE_FUNCTION void store_group(const Slot& slot, int at, int bytes, int bits, int group, uint64_t word) {
+DEVICE_FUNCTION void store_group(const Slot& slot, int at, int bytes, int bits, int group,
+                                 uint64_t word) {
   const int first = group * bits;
   const int count = bytes - first < bits ? bytes - first : bits;
-  for (int i = 0; i < count; ++i) store_byte(slot, at + first + i, static_cast<uint32_t>(word >> (8 * i)) & 0xff);
+  for (int i = 0; i < count; ++i)
+    store_byte(slot, at + first + i, static_cast<uint32_t>(word >> (8 * i)) & 0xff);
 }
 
 DEVICE_FUNCTION int code_of(uint64_t word, int bits, int element) {
   return static_cast<int>(word >> (element * bits)) & ((1 << bits) - 1);
 }
 
-// One value code, for threads that own an element. The second byte is read only where the code reaches into it.
+// One value code, for threads that own an element. The second byte is read only where the code
+// reaches into it.
 DEVICE_FUNCTION int load_value_code(const Slot& slot, const SlotFormat& format, int element) {
   const int bit = element * format.value_bits;
   const int shift = bit & 7;

@@ -6,7 +6,8 @@
 
 namespace tq {
 
-// Split s of `tokens` covers [begin, end); empty where begin >= end. Ceil lengths: the last splits may be empty.
+// Split s of `tokens` covers [begin, end); empty where begin >= end. Ceil lengths: the last splits
+// may be empty.
 struct SplitRange {
   int64_t begin, end;
 };
@@ -25,19 +26,20 @@ DEVICE_FUNCTION int64_t used_splits(int64_t tokens, int64_t splits) {
 }
 
 struct MergeParams {
-  const float* partial;   // [B,Hq,splits,D+1]: normalised output, lse at index D
+  const float* partial;  // [B,Hq,splits,D+1]: normalised output, lse at index D
   int64_t stride[4];
-  Strided<1> seq_lens;    // [B]
-  int64_t capacity;       // tokens that the page table can hold; a longer sequence ends there
-  Strided<3> output;      // [B,Hq,D]
-  Strided<2> lse;         // [B,Hq]
+  Strided<1> seq_lens;  // [B]
+  int64_t capacity;     // tokens that the page table can hold; a longer sequence ends there
+  Strided<3> output;    // [B,Hq,D]
+  Strided<2> lse;       // [B,Hq]
   int64_t heads, splits;
   int head_dim;
-  int64_t items;          // B * Hq * D
+  int64_t items;  // B * Hq * D
 };
 
 DEVICE_FUNCTION void merge_item(const MergeParams& p, int64_t item) {
-  const int64_t d = item % p.head_dim, head = item / p.head_dim % p.heads, row = item / p.head_dim / p.heads;
+  const int64_t d = item % p.head_dim, head = item / p.head_dim % p.heads,
+                row = item / p.head_dim / p.heads;
   int64_t tokens = load_index(p.seq_lens.data, p.seq_lens.dtype, row * p.seq_lens.stride[0]);
   if (tokens > p.capacity) tokens = p.capacity;
   const int64_t used = used_splits(tokens, p.splits);
@@ -67,7 +69,8 @@ DEVICE_FUNCTION void merge_item(const MergeParams& p, int64_t item) {
     lse = most + device::log(total);
   }
   store_float(p.output.data, p.output.dtype,
-              row * p.output.stride[0] + head * p.output.stride[1] + d * p.output.stride[2], output);
+              row * p.output.stride[0] + head * p.output.stride[1] + d * p.output.stride[2],
+              output);
   if (d == 0) store_float(p.lse.data, TK_F32, row * p.lse.stride[0] + head * p.lse.stride[1], lse);
 }
 
