@@ -170,7 +170,7 @@ struct Encode {
   }
   static uint64_t workspace(const toolkit::Args& a) {
     const int64_t tokens = a.tensor("key").size(0);
-    if (tokens >= INT64_C(0xffffffff))
+    if (tokens >= int64_t{UINT32_MAX})
       throw device::Unsupported("because a call takes fewer than 4294967295 tokens, got " +
                                 std::to_string(tokens));
     if (tokens == 0) return 0;
