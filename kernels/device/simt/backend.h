@@ -67,7 +67,7 @@ T load(const void* p) {
   return value;
 }
 
-// Shuffles.
+// Shuffles. (Calls that hand a Site on are qualified: it would bring std::shuffle into the choice.)
 template <class T>
 concept Shuffled = (sizeof(T) == 4 || sizeof(T) == 8) && std::is_trivially_copyable_v<T>;
 
@@ -81,15 +81,15 @@ T shuffle(T v, int source_lane, Site site = Site::current()) {
 }
 template <Shuffled T>
 T shuffle_xor(T v, int mask, Site site = Site::current()) {
-  return shuffle(v, lane() ^ mask, site);
+  return device::shuffle(v, lane() ^ mask, site);
 }
 template <Shuffled T>
 T shuffle_up(T v, int delta, Site site = Site::current()) {
-  return shuffle(v, lane() - delta >= 0 ? lane() - delta : lane(), site);
+  return device::shuffle(v, lane() - delta >= 0 ? lane() - delta : lane(), site);
 }
 template <Shuffled T>
 T shuffle_down(T v, int delta, Site site = Site::current()) {
-  return shuffle(v, lane() + delta < kWave ? lane() + delta : lane(), site);
+  return device::shuffle(v, lane() + delta < kWave ? lane() + delta : lane(), site);
 }
 
 // Votes.

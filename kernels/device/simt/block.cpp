@@ -116,6 +116,7 @@ bool Block::run(int64_t index) {
   failing_ = false;
   random_ = (seed_ + 1) * 0x9e3779b97f4a7c15u ^ static_cast<uint64_t>(index + 1) * 0xbf58476d1ce4e5b9u;
   if (random_ == 0) random_ = 1;
+  if (order_ == Order::shuffled) turn_ = static_cast<int>((random() >> 32) % waves_.size());
   ++runs_;
   begin_.release();
   while (left_ < launch_->threads) {
@@ -205,10 +206,13 @@ Lane* Block::pick() {
   uint64_t draw = 0;
   if (order_ == Order::shuffled) {
     draw = random() * 0x2545f4914f6cdd1du;
-    uint64_t waves = ready_waves_;
-    for (auto skip = (draw >> 48) * static_cast<uint64_t>(std::popcount(waves)) >> 16; skip > 0; --skip)
-      waves &= waves - 1;
-    turn_ = std::countr_zero(waves);
+    // Mostly on with the same wave: waves that all advance alike would hide that a barrier between them is missing.
+    if (!(ready_waves_ >> turn_ & 1) || (draw >> 32 & 15) == 0) {
+      uint64_t waves = ready_waves_;
+      for (auto skip = (draw >> 48) * static_cast<uint64_t>(std::popcount(waves)) >> 16; skip > 0; --skip)
+        waves &= waves - 1;
+      turn_ = std::countr_zero(waves);
+    }
   } else if (!(ready_waves_ >> turn_ & 1)) {
     turn_ = order_ == Order::forward ? std::countr_zero(ready_waves_) : 63 - std::countl_zero(ready_waves_);
   }

@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <vector>
 
 namespace simt {
@@ -25,8 +24,9 @@ const T* at(const std::vector<char>& file, uint64_t offset, uint64_t count = 1) 
 }
 
 std::string mangled_name(const char* path, uint64_t address) {
-  std::ifstream in(path, std::ios::binary);
-  const std::vector<char> file{std::istreambuf_iterator<char>(in), {}};
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  std::vector<char> file(in ? static_cast<size_t>(in.tellg()) : 0);
+  in.seekg(0).read(file.data(), static_cast<std::streamsize>(file.size()));
   const auto* header = at<ElfW(Ehdr)>(file, 0);
   if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return {};
   const auto* sections = at<ElfW(Shdr)>(file, header->e_shoff, header->e_shnum);
