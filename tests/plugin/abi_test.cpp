@@ -86,7 +86,9 @@ TEST(Abi, SimtAndTheExampleRunAnOpFromTheBareStructs) {
     ASSERT_EQ(op->workspace(expand.call.get(), &bytes), TK_OK) << expand.call.message;
     EXPECT_EQ(bytes, 0u);
     ASSERT_EQ(op->run(expand.call.get()), TK_OK) << expand.call.message;
-    if (p->runtime) ASSERT_EQ(p->runtime->synchronize(nullptr), TK_OK) << p->runtime->last_error();
+    if (p->runtime) {
+      ASSERT_EQ(p->runtime->synchronize(nullptr), TK_OK) << p->runtime->last_error();
+    }
     EXPECT_EQ(expand.indices, expand.right) << name;
   }
 }
