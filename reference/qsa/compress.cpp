@@ -67,10 +67,9 @@ Result compress(const toolkit::Args& a) {
       if (o > 0) continue;
       for (int64_t axis = 0; axis < 3; ++axis) {
         int64_t& f = first.integer[size_t(i * 3 + axis)];
-        if (!here && !ring_live) continue;  // stays 0
         if (!has_rope)
           f = e - c + 1;
-        else
+        else if (here || ring_live)  // else stays 0
           f = here ? positions.integer(begin + p - chunk, 0, axis) : rope.integer(block, p % ring_rows, 0, axis);
       }
     }

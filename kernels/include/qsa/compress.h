@@ -7,8 +7,8 @@
 // sits at p = e - (C-1-o): in raw_keys[query_start_loc[r] + p - chunk] if p >= chunk, else in row p mod S of ring
 // block compressor_state_block_table[r,0]. A ring block outside [0,B) contributes 0 and still counts.
 //   pooled = (fp32 sum from +0.0, oldest to newest) / C, rounded once to raw_keys' dtype
-//   first_positions = the 3-axis position of member 0 from the same place (raw_positions or rope_cache), or e-C+1 on
-//   all axes where there is no rope_cache; 0,0,0 for an invalid ring block.
+//   first_positions = the 3-axis position of member 0 from the same place (raw_positions or rope_cache; 0,0,0 for an
+//   invalid ring block). Without a rope_cache: e-C+1 on all axes, wherever member 0 is.
 // Rows that are not live: zeros. (e+1) mod C is not looked at. Must run before the ring is overwritten.
 // Exact: first_positions always; pooled where C is a power of two, else the quotient within 2 ulp (fp32) before
 // its rounding.
