@@ -54,10 +54,40 @@ inline constexpr ScalarSpec kScalars[] = {
     {"token_topk", ScalarKind::integer, nullptr, "K*C, tokens of the selected groups"},
 };
 
+// The rules of the stages' own contracts, by the names that the tensors have here.
 inline void check(const Args& a) {
   expand::check_width(a);
+  const int64_t rows = a.tensor("token_to_req").size(0), c = a.integer("compress_ratio");
+  const TensorView keys = a.tensor("compress.raw_keys"), ring = a.tensor("compress.compressor_state_cache"),
+                   ring_table = a.tensor("compress.compressor_state_block_table"), loc = a.tensor("query_start_loc"),
+                   store_rows = a.tensor("store.rows"), q = a.tensor("attend.q"), k = a.tensor("attend.k_cache");
   require_same_dtype(a, "compress.compressor_state_cache", "compress.raw_keys");
+  require_positive(a, "compress.raw_keys", 2);
+  require(ring.size(1) >= c, a, "compress.compressor_state_cache",
+          "a ring of S >= compress_ratio = " + std::to_string(c), got_shape(ring));
+  require(loc.size(0) >= 2, a, "query_start_loc", "at least 2 entries", got_shape(loc));
+  require(ring_table.size(1) >= 1 && ring_table.size(0) >= loc.size(0) - 1, a,
+          "compress.compressor_state_block_table",
+          "shape [>=" + std::to_string(loc.size(0) - 1) + ",>=1] (query_start_loc has one entry more)",
+          got_shape(ring_table));
+  const Shape flat{rows, keys.size(2)}, headed{rows, 1, keys.size(2)};
+  require(store_rows.shape() == flat || store_rows.shape() == headed, a, "store.rows",
+          "shape " + to_text(flat) + " or " + to_text(headed), got_shape(store_rows));
   require_same_dtype(a, "store.rows", "store.cache");
+  require_positive(a, "store.cache", 0, 1, 3);
+  require_positive(a, "score.q", 1, 2);
+  require_positive(a, "sequence_lengths", 0);
+  require_same_dtype(a, "attend.k_cache", "attend.q");
+  require_same_dtype(a, "attend.v_cache", "attend.q");
+  require_positive(a, "attend.q", 1, 2);
+  require_positive(a, "attend.k_cache", 0, 1, 2);
+  require_positive(a, "block_table", 0, 1);
+  require(q.size(1) % k.size(2) == 0, a, "attend.q", "Hq a multiple of Hkv = " + std::to_string(k.size(2)),
+          got_shape(q));
+  if (rows > 0) {
+    require_positive(a, "compress.compressor_state_cache", 0, 1);
+    require_positive(a, "page_table", 0, 1);
+  }
 }
 
 inline std::vector<OutputSpec> outputs(const Args& a) {
