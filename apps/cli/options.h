@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// All flags of all verbs, and which verb has which.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/tool.h"
+
+namespace cli {
+
+struct Options {
+  // cases
+  std::vector<std::string> ops, files, axes;
+  std::string preset, filter;
+  uint64_t seed = 1;
+  bool allow_empty = false, dry_run = false;
+  // dumps
+  std::vector<std::string> load;
+  std::string op;
+  std::vector<std::string> set, tensor, map, as;
+  // where, and whose kernel
+  std::vector<std::string> devices, plugins, implementations;
+  int wave = 0;       // 0: not given (32)
+  std::string order;  // as typed
+  // judging
+  std::string plant;
+  bool strict = false, fail_fast = false;
+  double timeout_s = 300;
+  // measuring
+  std::string l2 = "cold", launch = "graph";
+  double min_time_s = 0.1;
+  double max_noise_pct = -1;  // not given
+  // reports
+  std::string csv, json, junit, markdown;
+  bool verbose = false, quiet = false;
+};
+
+// Parses the words after the verb. Throws harness::BadRequest (with the nearest flag where one is unknown).
+// Returns false where help was asked for and printed.
+bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std::string>& words, Options& options);
+
+}  // namespace cli

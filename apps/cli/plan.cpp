@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "cli/presets.h"
+#include "harness/generate/axes.h"
+#include "harness/ops/names.h"
+#include "harness/plugins/errors.h"
+
+namespace cli {
+
+using harness::BadRequest;
+using harness::Card;
+using harness::Coordinates;
+
+namespace {
+
+bool is_of(const Tool& tool, const Card& card) {
+  const std::string_view family = card.op().substr(0, card.op().find('.'));
+  return std::ranges::find(tool.families, family) != tool.families.end();
+}
+
+bool has_axis(const Card& card, std::string_view name) {
+  return std::ranges::any_of(card.axes(), [&](const auto& a) { return a.name == name; });
+}
+
+std::vector<std::string> axis_names(const std::vector<const Card*>& ops) {
+  std::vector<std::string> names;
+  for (const Card* card : ops)
+    for (const auto& axis : card->axes()) names.emplace_back(axis.name);
+  return names;
+}
+
+// The coordinates that differ from the defaults, so that equal cases have equal ids however they were asked for.
+Coordinates without_defaults(const Card& card, Coordinates at) {
+  for (const auto& axis : card.axes())
+    if (const auto it = at.find(axis.name); it != at.end() && it->second == axis.default_value) at.erase(it);
+  return at;
+}
+
+// The name of the suite entry with these very coordinates; "axes" where there is none.
+std::string label_of(const Card& card, const Coordinates& at) {
+  for (const auto& entry : card.suite())
+    if (without_defaults(card, harness::parse_coordinates(entry.axes)) == at) return std::string(entry.name);
+  return "axes";
+}
+
+class Planner {
+ public:
+  Planner(const Tool& tool, const Options& options)
+      : options_(options), explicit_(!options.ops.empty()), ops_(resolve_ops(tool, options.ops)) {
+    for (const auto& text : options.axes) sweeps_.push_back(parse_sweep(text));
+    for (const auto& sweep : sweeps_) {
+      if (std::ranges::any_of(ops_, [&](const Card* c) { return has_axis(*c, sweep.axis); })) continue;
+      throw BadRequest(fmt::format("unknown axis '{}'{}; `list` shows the axes of each op", sweep.axis,
+                                   harness::nearest_hint(sweep.axis, axis_names(ops_))));
+    }
+    if (!options.preset.empty()) preset_ = find_preset(tool, options.preset);
+    check_fault();
+  }
+
+  Plan make() {
+    for (const Card* card : ops_)
+      if (const std::string why = why_left_out(*card); !why.empty()) {
+        if (explicit_) throw BadRequest(why);
+        plan_.left_out.push_back(why);
+      } else {
+        add(*card);
+      }
+    filter();
+    return std::move(plan_);
+  }
+
+ private:
+  void check_fault() const {
+    if (options_.plant.empty()) return;
+    std::vector<std::string> names;
+    for (const Card* card : ops_)
+      for (const auto& fault : card->faults()) names.emplace_back(fault.name);
+    if (std::ranges::find(names, options_.plant) == names.end())
+      throw BadRequest(fmt::format("unknown fault '{}'{}; `list` shows the faults of each op", options_.plant,
+                                   harness::nearest_hint(options_.plant, names)));
+  }
+
+  std::string why_left_out(const Card& card) const {
+    for (const auto& sweep : sweeps_)
+      if (!has_axis(card, sweep.axis))
+        return fmt::format("{} has no axis '{}'{}", card.op(), sweep.axis,
+                           harness::nearest_hint(sweep.axis, axis_names({&card})));
+    if (preset_ && preset_->coordinates(card).empty())
+      return fmt::format("{} has none of the shapes of preset '{}'", card.op(), preset_->name);
+    if (!options_.plant.empty() && !find_fault(card, options_.plant))
+      return fmt::format("{} has no fault '{}'", card.op(), options_.plant);
+    return {};
+  }
+
+  void add(const Card& card) {
+    if (sweeps_.empty() && !preset_) {
+      for (const auto& entry : card.suite())
+        add(card, std::string(entry.name), harness::parse_coordinates(entry.axes), {});
+      return;
+    }
+    for (const auto& at : combine(preset_ ? preset_->coordinates(card) : Coordinates{}, sweeps_))
+      add(card, {}, at, preset_ ? preset_->name : "");
+  }
+
+  void add(const Card& card, std::string label, const Coordinates& given, const std::string& preset) {
+    Planned p{&card, {}, preset, without_defaults(card, given), {}};
+    if (label.empty()) label = preset.empty() ? label_of(card, p.at) : preset;
+    p.id = harness::case_id(card.op(), label, card.axes(), p.at);
+    p.selection = std::string(card.op());
+    if (!preset.empty()) p.selection += " -p " + shell_word(preset);
+    for (const auto& [axis, value] : preset.empty() ? p.at : given)
+      if (preset.empty() || preset_->coordinates(card)[axis] != value)
+        p.selection += " -a " + shell_word(axis_text(axis, value));
+    // The defaults alone are a case too: one axis has to be named, or the whole suite would run.
+    if (preset.empty() && p.at.empty() && !card.axes().empty()) {
+      const auto& first = card.axes().front();
+      p.selection += " -a " + shell_word(axis_text(first.name, first.default_value));
+    }
+    p.selection += fmt::format(" --seed {}", options_.seed);
+    plan_.cases.push_back(std::move(p));
+  }
+
+  void filter() {
+    if (!options_.filter.empty()) {
+      std::regex pattern;
+      try {
+        pattern = std::regex(options_.filter, std::regex::ECMAScript);
+      } catch (const std::regex_error& e) {
+        throw BadRequest(fmt::format("filter '{}' is no regular expression: {}", options_.filter, e.what()));
+      }
+      const size_t before = plan_.cases.size();
+      std::erase_if(plan_.cases, [&](const Planned& p) { return !std::regex_search(p.id, pattern); });
+      if (plan_.cases.empty() && !options_.allow_empty)
+        throw BadRequest(fmt::format("filter '{}' matches none of {} cases (--dry-run prints their ids; --allow-empty "
+                                     "accepts that)",
+                                     options_.filter, before));
+    }
+    if (plan_.cases.empty() && !options_.allow_empty) throw BadRequest("these ops, axes and presets make no case");
+  }
+
+  const Options& options_;
+  const bool explicit_;
+  std::vector<const Card*> ops_;
+  std::vector<Sweep> sweeps_;
+  std::optional<Preset> preset_;
+  Plan plan_;
+};
+
+}  // namespace
+
+std::vector<const Card*> resolve_ops(const Tool& tool, const std::vector<std::string>& words) {
+  std::vector<const Card*> ops;
+  if (words.empty())
+    for (const Card* card : harness::cards())
+      if (is_of(tool, *card)) ops.push_back(card);
+  for (const auto& word : words) {
+    const Card* card = nullptr;
+    // A bare word means an op of the tool's own families: in tq-bench "merge" is tq.merge.
+    std::vector<const Card*> own;
+    for (const Card* c : harness::cards())
+      if (is_of(tool, *c) && c->op().substr(c->op().find('.') + 1) == word) own.push_back(c);
+    if (own.size() == 1) {
+      card = own.front();
+    } else {
+      try {
+        card = &harness::resolve_op(word);
+      } catch (const std::invalid_argument& e) {
+        throw BadRequest(e.what());
+      }
+      if (!is_of(tool, *card))
+        throw BadRequest(fmt::format("op '{}' is not one of {}: it belongs to {}", card->op(), tool.name,
+                                     card->op().starts_with("tq.") ? "tq-bench" : "qsa-bench"));
+    }
+    if (std::ranges::find(ops, card) == ops.end()) ops.push_back(card);
+  }
+  return ops;
+}
+
+Plan make_plan(const Tool& tool, const Options& options) { return Planner(tool, options).make(); }
+
+std::optional<harness::Fault> find_fault(const Card& card, const std::string& name) {
+  for (const auto& fault : card.faults())
+    if (fault.name == name) return fault;
+  return {};
+}
+
+std::string shell_word(const std::string& word) {
+  const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                             "0123456789_-+=.,:/@%") == std::string::npos;
+  if (plain) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace cli

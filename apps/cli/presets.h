@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes of real models: datasets/presets/*.csv, one file a family. The column `preset` names a row; a column that is an
+// axis of an op sets that axis; all other columns are for people.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/tool.h"
+#include "harness/ops/card.h"
+
+namespace cli {
+
+struct Preset {
+  std::string name;
+  std::string family;                         // "qsa", "tq"
+  std::map<std::string, std::string> cells;   // column -> text, empty cells left out
+  // What of it concerns an op.
+  harness::Coordinates coordinates(const harness::Card& card) const;
+};
+
+// Of the tool's families. Throws BadRequest where a file is missing or malformed.
+std::vector<Preset> read_presets(const Tool& tool);
+// Throws BadRequest with the nearest name.
+Preset find_preset(const Tool& tool, const std::string& name);
+
+}  // namespace cli

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/session.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <set>
+
+#include "cli/plan.h"
+#include "cli/version.h"
+#include "harness/measure/machine.h"
+#include "harness/plugins/errors.h"
+#include "harness/run/execute.h"
+#include "toolkit/dtype.h"
+
+namespace cli {
+
+using harness::Row;
+using harness::Status;
+using harness::Verdict;
+
+namespace {
+
+std::string utc_now(const char* format) {
+  return fmt::format(fmt::runtime(format), fmt::gmtime(std::chrono::system_clock::now()));
+}
+
+std::string join(const std::vector<std::string>& texts) { return fmt::format("{}", fmt::join(texts, "; ")); }
+
+// The dtype that names a case: the first tensor of the contract.
+std::string dtype_of(const harness::Case& made) {
+  const harness::Card* card = harness::find_card(made.op);
+  if (!card) return {};
+  for (const auto& spec : card->contract().tensors)
+    if (const auto it = made.inputs.find(spec.name); it != made.inputs.end())
+      return std::string(toolkit::name_of(it->second.dtype));
+  return {};
+}
+
+std::string flavour_of(const harness::Case& made) {
+  if (const auto it = made.scalars.find("fp8_flavour"); it != made.scalars.end()) return it->second;
+  for (const auto& [name, t] : made.inputs)
+    if (t.fp8_flavour) return std::string(toolkit::name_of(t.fp8_flavour));
+  return {};
+}
+
+// How far beyond or within the bound; exact outputs have none.
+std::string share_text(const Verdict& v) {
+  if (v.bound == 0 && v.used_share == 0) return "exact";
+  return v.used_share > 1 ? fmt::format("{:.3g} times its bound", v.used_share)
+                          : fmt::format("{:.3g} of its bound", v.used_share);
+}
+
+}  // namespace
+
+Session::Session(const Tool& tool, const VerbName& verb, const Options& options)
+    : tool_(tool), verb_(verb), options_(options) {
+  run_id_ = fmt::format("{}-{:x}", utc_now("{:%Y%m%dT%H%M%SZ}"), ::getpid());
+  std::set<std::string> seen;
+  const auto open = [&](const std::string& path, auto make) {
+    if (path.empty()) return;
+    if (!seen.insert(path).second)
+      throw harness::BadRequest(fmt::format("two reports go to {}; expected one each",
+                                            path == "-" ? "standard output" : path));
+    reports_.open(make(path));
+  };
+  open(options.csv, harness::csv_sink);
+  open(options.json, harness::json_sink);
+  open(options.junit, harness::junit_sink);
+  open(options.markdown, harness::markdown_sink);
+  out_ = seen.contains("-") ? stderr : stdout;
+  watchdog_ = std::make_unique<harness::Watchdog>(options.timeout_s, [this] { return give_up(); });
+}
+
+void Session::say(const std::string& line) {
+  if (options_.quiet) return;
+  fmt::print(out_, "{}\n", line);
+  std::fflush(out_);
+}
+
+void Session::complain(const std::string& line) { fmt::print(stderr, "{}: {}\n", tool_.name, line); }
+
+Row Session::row_of(const harness::Case& made, const harness::Device* device, const std::string& implementation,
+                    const std::string& selection) const {
+  Row row;
+  row.set("schema", int64_t{harness::kSchema});
+  row.set("run_id", run_id_);
+  row.set("tool", std::string(tool_.name));
+  row.set("git_sha", std::string(git_sha()));
+  row.set("utc", utc_now("{:%Y-%m-%dT%H:%M:%SZ}"));
+  row.set("op", made.op);
+  row.set("impl", implementation);
+  row.set("case_id", made.id);
+  row.set("shape", made.shape);
+  row.set("preset", made.preset);
+  if (options_.files.empty() && options_.load.empty()) row.set("seed", static_cast<int64_t>(made.seed));
+  if (device) {
+    const tk_device_info& info = device->info();
+    row.set("backend", device->backend());
+    row.set("device", std::string(info.name));
+    row.set("arch", std::string(info.arch));
+    row.set("driver", std::string(info.driver));
+    row.set("toolkit", std::string(info.toolkit));
+  } else {
+    row.set("backend", std::string("host"));
+    row.set("device", harness::host_cpu());
+    row.set("arch", harness::host_arch());
+    row.set("toolkit", harness::host_compiler());
+  }
+  row.set("dtype", dtype_of(made));
+  row.set("fp8_flavour", flavour_of(made));
+  row.set("repro", fmt::format("{} {} {}{}", tool_.name, verb_.word, selection,
+                               target_flags(options_, device, implementation)));
+  return row;
+}
+
+std::string target_flags(const Options& o, const harness::Device* device, const std::string& implementation) {
+  std::string text;
+  if (device) text += " -d " + device->name();
+  if (device && device->backend() == "simt") {
+    if (o.wave) text += fmt::format(" --wave {}", o.wave);
+    if (!o.order.empty()) text += " --order " + o.order;
+  }
+  for (const auto& plugin : o.plugins) text += " --plugin " + shell_word(plugin);
+  if (device && !implementation.empty()) text += " --impl " + shell_word(implementation);
+  if (!o.plant.empty()) text += " --plant " + shell_word(o.plant);
+  if (o.strict) text += " --strict";
+  return text;
+}
+
+void Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
+  if (options_.strict && v.status == Status::pass && !v.findings.empty()) {
+    v.status = Status::fail;
+    v.reason = "finding: " + v.findings.front();
+  }
+  row.set("status", std::string(name_of(v.status)));
+  row.set("reason", v.reason);
+  row.set("findings", join(v.findings));
+  if (v.judged > 0) {
+    row.set("err_max_abs", v.err_max_abs);
+    row.set("err_rel_l2", v.err_rel_l2);
+    row.set("bound", v.bound);
+    row.set("used_share", v.used_share);
+    row.set("mismatches", v.mismatches);
+    row.set("nonfinite", v.nonfinite);
+    row.set("first_bad", v.first_bad);
+  }
+  const bool bad = v.status != Status::pass && v.status != Status::skip && v.status != Status::unsupported;
+  {
+    const std::lock_guard lock(mutex_);
+    if (judged || bad) tally_.count(v.status, survived);
+    OpLine& line = ops_[row.text("op")];
+    if (judged || bad) ++line.by_status[row.text("status")];
+    if (v.judged > 0) line.worst_share = std::max(line.worst_share, v.used_share);
+    line.findings += static_cast<int>(v.findings.size());
+  }
+  reports_.add(row);
+  print(row, v);
+  if (bad && options_.fail_fast) stop_ = true;
+}
+
+void Session::print(const Row& row, const Verdict& v) {
+  const bool routine = v.status == Status::pass || v.status == Status::skip || v.status == Status::unsupported;
+  if (routine && !options_.verbose && row.text("time_us_median").empty()) return;
+  std::string word(name_of(v.status));
+  if (!routine) std::ranges::transform(word, word.begin(), ::toupper);
+  std::string line = fmt::format("{} {} [{}{}]", word, row.text("case_id"), row.text("impl"),
+                                 row.text("backend").empty() ? "" : " on " + row.text("backend"));
+  if (v.judged > 0 && routine) line += "  " + share_text(v);
+  if (!row.text("time_us_median").empty())
+    line += fmt::format("  {:.2f} us", std::get<double>(row.at("time_us_median")));
+  if (!v.reason.empty()) line += (routine ? "  " : "\n    ") + v.reason;
+  if (!routine) {
+    if (!v.first_bad.empty() && v.first_bad != v.reason) line += "\n    " + v.first_bad;
+    if (v.status == Status::fail && v.mismatches > 0)
+      line += fmt::format("\n    {} of {} elements wrong{}{}{}", v.mismatches, v.judged,
+                          v.unwritten ? fmt::format(", {} never written", v.unwritten) : "",
+                          v.nonfinite ? fmt::format(", {} not finite", v.nonfinite) : "",
+                          v.used_share > 1 && std::isfinite(v.used_share)
+                              ? fmt::format("; worst error {}", share_text(v))
+                              : "");
+    line += "\n    repro: " + row.text("repro");
+  }
+  if (options_.verbose || !routine)
+    for (const auto& finding : v.findings) line += "\n    finding: " + finding;
+  say(line);
+}
+
+void Session::bad_input(const std::string& file, const std::string& what) {
+  complain(what);
+  harness::Case none;
+  none.id = file;
+  Row row = row_of(none, nullptr, "", shell_word(file));
+  row.set("status", std::string(name_of(Status::error)));
+  row.set("reason", what);
+  reports_.add(row);
+  const std::lock_guard lock(mutex_);
+  tally_.count_bad_input();
+  if (options_.fail_fast) stop_ = true;
+}
+
+void Session::set_current(const Row& row) {
+  const std::lock_guard lock(mutex_);
+  current_ = row;
+}
+
+int Session::give_up() {
+  const std::lock_guard lock(mutex_);
+  current_.set("status", std::string("timeout"));
+  current_.set("reason", fmt::format("did not end within {} s (--timeout)", options_.timeout_s));
+  tally_.count(Status::timeout);
+  reports_.add(current_);
+  reports_.finish();
+  fmt::print(out_, "TIMEOUT {} [{} on {}]\n    {}; the run ends here, later cases did not run\n    repro: {}\n{}\n",
+             current_.text("case_id"), current_.text("impl"), current_.text("backend"), current_.text("reason"),
+             current_.text("repro"), tally_.line());
+  std::fflush(out_);
+  return tally_.exit_code();
+}
+
+void Session::summarize_op(std::string_view op) {
+  const auto it = ops_.find(op);
+  if (it == ops_.end()) return;
+  const OpLine& line = it->second;
+  std::string text;
+  for (const auto& [status, n] : line.by_status) text += fmt::format("  {:>4} {}", n, status);
+  if (line.by_status.contains("pass") && line.worst_share > 0)
+    text += fmt::format("  worst error {:.2g} of its bound", line.worst_share);
+  if (line.findings) text += fmt::format("  {} findings about the input (-v)", line.findings);
+  if (!text.empty()) say(fmt::format("{:<14}{}", op, text));
+}
+
+int Session::end() {
+  reports_.finish();
+  fmt::print(out_, "{}\n", tally_.line());
+  std::fflush(out_);
+  return tally_.exit_code();
+}
+
+std::string describe(const harness::Device& device) {
+  const tk_device_info& info = device.info();
+  std::string text = fmt::format("{} ({}", device.name(), info.name);
+  if (info.arch[0]) text += fmt::format(", {}", info.arch);
+  return text + fmt::format(", wave {})", info.wave);
+}
+
+}  // namespace cli

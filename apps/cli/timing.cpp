@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/timing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "cli/work.h"
+#include "harness/measure/kernel_timer.h"
+#include "harness/measure/sampling.h"
+#include "harness/plugins/errors.h"
+#include "harness/run/execute.h"
+
+namespace cli {
+
+using harness::Cache;
+using harness::Condition;
+using harness::Row;
+using harness::Status;
+using harness::Verdict;
+
+namespace {
+
+constexpr std::string_view kOracle = "oracle (float64, host)";  // the only thing timed where no device is
+constexpr double kMaxNoise = 5;                                 // percent, on a timed device
+constexpr int kEmptySamples = 25;
+
+harness::SamplingRules rules_of(const Options& o) {
+  harness::SamplingRules rules;
+  rules.min_time_s = o.min_time_s;
+  rules.max_noise_pct = o.max_noise_pct >= 0 ? o.max_noise_pct : kMaxNoise;
+  return rules;
+}
+
+void set_times(Row& row, const harness::Summary& s, const harness::Cost& cost) {
+  row.set("samples", int64_t{s.samples});
+  row.set("repeats", int64_t{1});
+  row.set("time_us_min", s.min);
+  row.set("time_us_q1", s.q1);
+  row.set("time_us_median", s.median);
+  row.set("time_us_q3", s.q3);
+  row.set("median_lo_us", s.median_lo);
+  row.set("median_hi_us", s.median_hi);
+  row.set("noise_pct", s.noise_pct);
+  row.set("bytes", cost.bytes);
+  row.set("flops", cost.flops);
+  if (cost.bytes > 0) row.set("intensity", cost.flops / cost.bytes);
+  if (s.median > 0) {
+    row.set("gbps", cost.bytes / s.median * 1e-3);
+    row.set("gflops", cost.flops / s.median * 1e-3);
+  }
+}
+
+void hold_to_noise(Verdict& v, const harness::Summary& s, double most) {
+  if (v.status != Status::pass || s.noise_pct <= most) return;
+  v.status = Status::inconclusive;
+  v.reason = fmt::format("noise {:.2f} % of the median after {} samples, wanted at most {} %", s.noise_pct, s.samples,
+                         most);
+}
+
+// One implementation on its way through a case.
+struct Candidate {
+  harness::Implementation implementation;
+  std::unique_ptr<harness::Placement> placement;
+};
+
+class DeviceBench {
+ public:
+  DeviceBench(Session& session, Target& target, const harness::Device& device, const harness::Truth& truth,
+              const std::string& selection)
+      : session_(session), target_(target), device_(device), truth_(truth), selection_(selection) {}
+
+  double run() {
+    verify();
+    const Options& o = session_.options();
+    const auto launch = o.launch == "graph" ? harness::Launch::graph : harness::Launch::stream;
+    for (const Cache cache : {Cache::cold, Cache::warm})
+      if (o.l2 == "both" || o.l2 == name_of(cache)) time({cache, launch});
+    return last_median_;
+  }
+
+ private:
+  Row row_of(const harness::Implementation& i) const {
+    return session_.row_of(truth_.made(), &device_, i.label, selection_);
+  }
+
+  // Only what is right is timed; the others get their row now.
+  void verify() {
+    const auto implementations = target_.implementations(device_, truth_.card().op());
+    if (implementations.empty()) {
+      Verdict v;
+      v.status = Status::unsupported;
+      v.reason = fmt::format("no implementation of {} on {}", truth_.card().op(), device_.name());
+      session_.finish_row(session_.row_of(truth_.made(), &device_, "", selection_), v);
+    }
+    for (const auto& i : implementations) {
+      Verdict v;
+      try {
+        Candidate candidate{i, std::make_unique<harness::Placement>(device_, truth_.card(), truth_.made())};
+        const auto ended = run_once(device_, i, *candidate.placement);
+        v.status = ended.status;
+        v.reason = ended.reason;
+        if (v.status == Status::pass)
+          v = judge_results(truth_, candidate.placement->results(), {}, candidate.placement->trespasses()).verdict;
+        if (v.status == Status::pass) {
+          candidates_.push_back(std::move(candidate));
+          continue;
+        }
+      } catch (const harness::DeviceError& e) {
+        v.status = Status::error;
+        v.reason = e.what();
+      }
+      session_.finish_row(row_of(i), v);
+    }
+  }
+
+  void time(Condition condition) {
+    std::vector<Row> rows;
+    std::vector<Candidate*> timed;
+    std::vector<std::unique_ptr<harness::KernelTimer>> timers;
+    for (auto& c : candidates_) {
+      Row row = row_of(c.implementation);
+      row.set("l2", std::string(name_of(condition.cache)));
+      row.set("launch", std::string(name_of(condition.launch)));
+      try {
+        timers.push_back(
+            std::make_unique<harness::KernelTimer>(device_, c.implementation, *c.placement, condition));
+        row.set("flush_bytes", static_cast<int64_t>(timers.back()->flushed()));
+        timers.back()->launch_once();  // the first replay also loads code
+        rows.push_back(std::move(row));
+        timed.push_back(&c);
+      } catch (const harness::DeviceError& e) {
+        if (timers.size() > timed.size()) timers.pop_back();
+        Verdict v;
+        v.status = Status::error;
+        v.reason = e.what();
+        session_.finish_row(std::move(row), v);
+      }
+    }
+    if (timers.empty()) return;
+    std::vector<harness::Sampler> samplers;
+    for (auto& timer : timers) samplers.push_back([&timer] { return timer->sample(); });
+    const auto rules = rules_of(session_.options());
+    const auto summaries = take_samples(samplers, rules);
+    for (size_t i = 0; i < timers.size(); ++i) {
+      finish(std::move(rows[i]), *timed[i], *timers[i], summaries[i], rules.max_noise_pct);
+      last_median_ = summaries[i].median;
+    }
+  }
+
+  void finish(Row row, Candidate& c, harness::KernelTimer& timer, const harness::Summary& summary, double most) {
+    std::vector<double> empty;
+    for (int i = 0; i < kEmptySamples; ++i) empty.push_back(timer.sample_empty());
+    set_times(row, summary, truth_.card().cost(truth_.made()));
+    row.set("empty_us", harness::summarize(empty).median);
+    // What was timed has to be right too: the same launch once more, into poisoned outputs.
+    c.placement->reset();
+    timer.launch_once();
+    auto outcome = judge_results(truth_, c.placement->results(), {}, c.placement->trespasses());
+    if (outcome.verdict.status == Status::fail)
+      outcome.verdict.reason = "right before timing, wrong as it was timed; " + outcome.verdict.reason;
+    hold_to_noise(outcome.verdict, summary, most);
+    row.set("digest", outcome.digest);
+    session_.finish_row(std::move(row), outcome.verdict);
+  }
+
+  Session& session_;
+  Target& target_;
+  const harness::Device& device_;
+  const harness::Truth& truth_;
+  const std::string& selection_;
+  std::vector<Candidate> candidates_;
+  double last_median_ = 0;
+};
+
+double time_oracle(Session& session, const harness::Card& card, const harness::Case& made,
+                   const std::string& selection) {
+  Row row = session.row_of(made, nullptr, std::string(kOracle), selection);
+  const harness::HostCall host(made);
+  const toolkit::Args args(card.contract(), host.call());
+  const reference::Oracle oracle = reference::find(card.op());
+  const auto sample = [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto result = oracle(args);
+    const std::chrono::duration<double, std::micro> us = std::chrono::steady_clock::now() - begin;
+    return us.count();
+  };
+  const auto rules = rules_of(session.options());
+  const auto summary = session.watched(row, [&] { return take_samples({sample}, rules); }).front();
+  set_times(row, summary, card.cost(made));
+  Verdict v;  // the oracle is the yardstick: nothing is judged in this row
+  if (session.options().max_noise_pct >= 0) hold_to_noise(v, summary, rules.max_noise_pct);
+  session.finish_row(std::move(row), v, false, false);
+  return summary.median;
+}
+
+}  // namespace
+
+bool any_timed(Target& target) {
+  return std::ranges::any_of(target.devices(), [](const auto& d) { return d.timed(); });
+}
+
+double time_case(Session& session, Target& target, const harness::Case& made, const std::string& selection) {
+  if (session.should_stop()) return 0;
+  const harness::Card& card = *harness::find_card(made.op);
+  if (!any_timed(target)) {
+    judge_on_devices(session, target, card, made, selection);
+    if (session.should_stop() || !harness::has_rows(card, made)) return 0;
+    return time_oracle(session, card, made, selection);
+  }
+  if (!harness::has_rows(card, made)) {
+    judge_on_devices(session, target, card, made, selection);  // says that there are none
+    return 0;
+  }
+  const harness::Truth truth(card, made);
+  double median = 0;
+  for (auto& device : target.devices()) {
+    if (!device.timed()) continue;  // simt beside a GPU (-d all): qsa-verify is for it
+    device.select();
+    const Row row = session.row_of(made, &device, "", selection);
+    median = session.watched(row, [&] { return DeviceBench(session, target, device, truth, selection).run(); });
+  }
+  return median;
+}
+
+std::string measuring_flags(const Options& o) {
+  const Options defaults;
+  std::string text;
+  if (o.l2 != defaults.l2) text += " --l2 " + o.l2;
+  if (o.launch != defaults.launch) text += " --launch " + o.launch;
+  if (o.min_time_s != defaults.min_time_s) text += fmt::format(" --min-time {}", o.min_time_s);
+  if (o.max_noise_pct != defaults.max_noise_pct) text += fmt::format(" --max-noise {}", o.max_noise_pct);
+  return text;
+}
+
+}  // namespace cli

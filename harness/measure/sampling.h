@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes samples of several subjects in turn (interleaved, so that a drifting clock hits all alike) until each one's
+// median is sure enough or the time is up.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "harness/measure/statistics.h"
+
+namespace harness {
+
+struct SamplingRules {
+  double min_time_s = 0.1;     // of a subject: it is sampled at least that long
+  double max_noise_pct = 5;    // wanted; samples go on until it is reached ...
+  double patience = 10;        // ... or for so many times min_time_s
+  int min_samples = 10;
+};
+
+using Sampler = std::function<double()>;  // one sample in microseconds
+
+std::vector<Summary> take_samples(const std::vector<Sampler>& subjects, const SamplingRules& rules);
+
+}  // namespace harness

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Markdown summary: failures first, then a line per op, then the times that were measured.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "harness/report/output.h"
+#include "harness/report/sink.h"
+
+namespace harness {
+
+namespace {
+
+std::string cell(std::string text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+bool is_bad(const Row& row) {
+  const std::string s = row.text("status");
+  return s != "pass" && s != "skip" && s != "unsupported";
+}
+
+double number(const Row& row, std::string_view column) {
+  if (const auto* real = std::get_if<double>(&row.at(column))) return *real;
+  if (const auto* integer = std::get_if<int64_t>(&row.at(column))) return static_cast<double>(*integer);
+  return 0;
+}
+
+std::string failures(const std::vector<Row>& rows) {
+  std::string text;
+  for (const Row& row : rows) {
+    if (!is_bad(row)) continue;
+    text += fmt::format("- **{}** `{}` [{} on {}]\n", row.text("status"), row.text("case_id"), row.text("impl"),
+                        row.text("device"));
+    for (const auto column : {"reason", "first_bad", "repro"})
+      if (const std::string t = row.text(column); !t.empty())
+        text += fmt::format("  - {}: {}\n", column, std::string_view(column) == "repro" ? "`" + t + "`" : t);
+  }
+  return text.empty() ? text : "## Not passed\n\n" + text + "\n";
+}
+
+std::string per_op(const std::vector<Row>& rows) {
+  struct Line {
+    int pass = 0, bad = 0, skipped = 0;
+    double share = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Line> lines;
+  for (const Row& row : rows) {
+    Line& line = lines[{row.text("op"), fmt::format("{} on {}", row.text("impl"), row.text("backend"))}];
+    const std::string status = row.text("status");
+    (status == "pass" ? line.pass : is_bad(row) ? line.bad : line.skipped) += 1;
+    line.share = std::max(line.share, number(row, "used_share"));
+  }
+  std::string text = "## Ops\n\n| op | implementation | passed | not passed | skipped | worst error / bound |\n"
+                     "| --- | --- | ---: | ---: | ---: | ---: |\n";
+  for (const auto& [key, l] : lines)
+    text += fmt::format("| {} | {} | {} | {} | {} | {:.3f} |\n", key.first, cell(key.second), l.pass, l.bad, l.skipped,
+                        l.share);
+  return text + "\n";
+}
+
+std::string times(const std::vector<Row>& rows) {
+  std::string text;
+  for (const Row& row : rows)
+    if (!row.text("time_us_median").empty())
+      text += fmt::format("| `{}` | {} | {} | {:.2f} | {:.2f} | {:.2f} | {} |\n", row.text("case_id"),
+                          cell(row.text("impl")), cell(row.text("l2") + " " + row.text("launch")),
+                          number(row, "time_us_median"), number(row, "time_us_q1"), number(row, "time_us_q3"),
+                          row.text("samples"));
+  if (text.empty()) return text;
+  return "## Times\n\n| case | implementation | condition | median us | q1 us | q3 us | samples |\n"
+         "| --- | --- | --- | ---: | ---: | ---: | ---: |\n" + text + "\n";
+}
+
+class MarkdownSink : public Sink {
+ public:
+  explicit MarkdownSink(const std::string& path) : file_(path, OutputFile::Mode::replace) {}
+  void add(const Row& row) override { rows_.push_back(row); }
+  void finish() override { file_.write(markdown_document(rows_)); }
+
+ private:
+  OutputFile file_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace
+
+std::string markdown_document(const std::vector<Row>& rows) {
+  if (rows.empty()) return "# Report\n\nNothing ran.\n";
+  std::map<std::string, int> by_status;
+  std::set<std::string> devices;
+  for (const Row& row : rows) {
+    ++by_status[row.text("status")];
+    devices.insert(row.text("device"));
+  }
+  std::string text = fmt::format("# {}: {} rows\n\n", rows.front().text("tool"), rows.size());
+  std::string counts;
+  for (const auto& [status, n] : by_status) counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", n, status);
+  text += fmt::format("Verdicts: {}. Devices: {}. Revision {}, {}, run {}.\n\n", counts,
+                      fmt::join(devices, ", "), rows.front().text("git_sha"), rows.front().text("utc"),
+                      rows.front().text("run_id"));
+  return text + failures(rows) + per_op(rows) + times(rows);
+}
+
+std::unique_ptr<Sink> markdown_sink(const std::string& path) { return std::make_unique<MarkdownSink>(path); }
+
+}  // namespace harness
