@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,10 @@
 
 namespace plugin_test {
 
-inline std::string file_of(const std::string& plugin) { return std::string(TOOLKIT_BIN_DIR "/") + plugin + ".so"; }
+// Beside the test's program, wherever that was copied to.
+inline std::string file_of(const std::string& plugin) {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / (plugin + ".so")).string();
+}
 
 // The plugin's table; a test that gets nullptr has failed already. Stays loaded: the tables live in it.
 inline const tk_plugin* load(const std::string& plugin) {

@@ -57,7 +57,7 @@ DEVICE_FUNCTION void fence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent")
 
 // Bits.
 template <class To, class From>
-DEVICE_FUNCTION To bit_cast(From from) {
+DEVICE_FUNCTION To bit_cast(const From& from) {
   static_assert(sizeof(To) == sizeof(From) && std::is_trivially_copyable_v<From>);
   return __builtin_bit_cast(To, from);
 }
