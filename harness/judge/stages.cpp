@@ -129,9 +129,8 @@ void check_stages(const Case& step) {
   }
 }
 
-Verdict judge_stages(const Case& step, const TensorMap& actual) {
-  Verdict all;
-  all.status = Status::skip;
+std::vector<StageVerdict> judge_each_stage(const Case& step, const TensorMap& actual) {
+  std::vector<StageVerdict> out;
   for (StageCase& s : stage_cases(step, actual)) {
     const Card& card = card_of(s.made.op);
     card.complete(s.made);
@@ -140,22 +139,29 @@ Verdict judge_stages(const Case& step, const TensorMap& actual) {
     args.check(false);
     const reference::Oracle oracle = reference::find(s.made.op);
     if (!oracle) throw std::logic_error("qsa.step: no oracle of " + s.made.op + " (a fault of the build)");
-    Verdict v = card.judge(s.made, oracle(args), s.made.actual);
-    const std::string stage = s.stage + ": ";
-    if (!v.reason.empty()) v.reason = stage + v.reason;
-    if (!v.first_bad.empty()) v.first_bad = stage + v.first_bad;
-    for (std::string& f : v.findings) f = stage + f;
-    fold(all, v);
+    out.push_back({s.stage, card.judge(s.made, oracle(args), s.made.actual)});
   }
   for (const BrokenLink& l : broken_links(step, actual)) {
     Verdict v;
     v.status = Status::fail;
     v.mismatches = 1;
-    v.reason = "link: " + l.input + " is not what " + l.upstream + " was when its stage was done";
-    v.first_bad = v.reason;
-    fold(all, v);
+    v.reason = v.first_bad = l.input + " is not what " + l.upstream + " was when its stage was done";
+    out.push_back({"link", std::move(v)});
   }
-  if (all.status == Status::skip && all.reason.empty()) all.reason = "no stage has a result";
+  return out;
+}
+
+Verdict judge_stages(const Case& step, const TensorMap& actual) {
+  Verdict all;
+  all.status = Status::skip;
+  all.reason = "no stage has a result";
+  for (StageVerdict& s : judge_each_stage(step, actual)) {
+    const std::string stage = s.stage + ": ";
+    if (!s.verdict.reason.empty()) s.verdict.reason = stage + s.verdict.reason;
+    if (!s.verdict.first_bad.empty()) s.verdict.first_bad = stage + s.verdict.first_bad;
+    for (std::string& f : s.verdict.findings) f = stage + f;
+    fold(all, s.verdict);
+  }
   return all;
 }
 

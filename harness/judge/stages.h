@@ -36,7 +36,14 @@ std::vector<BrokenLink> broken_links(const Case& step, const TensorMap& actual);
 // Contracts of all stages that have results, and their shapes; throws toolkit::Violation.
 void check_stages(const Case& step);
 
-// Judges every stage with its own oracle and card. The reason begins with the stage or "link" that is at fault:
+struct StageVerdict {
+  std::string stage;  // a stage, "ring" or "link"
+  Verdict verdict;
+};
+// Every stage that has results, judged with its own oracle and card; "link" only where a hand-over is broken.
+std::vector<StageVerdict> judge_each_stage(const Case& step, const TensorMap& actual);
+
+// The same as one verdict. The reason begins with the stage or link that is at fault:
 // "score: logits: 12 of 468 elements beyond their bound".
 Verdict judge_stages(const Case& step, const TensorMap& actual);
 
