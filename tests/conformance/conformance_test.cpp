@@ -202,6 +202,22 @@ TEST_F(Conformance, FragmentCoordinatesAndSmallIntegerProducts) {
   agrees(kMmaF16, mma_data(1, as_f16).in);
 }
 
+// A bf16 such as 0x7f81 becomes a signalling NaN; std::fmin and std::fmax of the C library answer it with NaN.
+TEST(ConformanceOfSimt, MinAndMaxPassOverQuietAndSignallingNans) {
+  Words in(3 * kValues, 0);
+  const uint32_t one = std::bit_cast<uint32_t>(1.0f);
+  const uint32_t nans[] = {0x7fc00000, 0xffc00001, 0x7f810000, 0xff800001};
+  for (int i = 0; i < 4; ++i) {
+    in[i] = in[kValues + 4 + i] = nans[i];
+    in[4 + i] = in[kValues + i] = one;
+  }
+  const Words out = simt().run(kExactMath, in);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(out[3 * kValues + i], one) << "min, case " << i;
+    EXPECT_EQ(out[4 * kValues + i], one) << "max, case " << i;
+  }
+}
+
 TEST(ConformanceOfSimt, AsyncCopiesFillWithZerosWhereNotValid) {
   const Words in = random_words(kSizes[kAsyncCopies].in), out = simt().run(kAsyncCopies, in);
   for (int s = 0; s < 3; ++s)

@@ -173,8 +173,9 @@ inline float floor(float x) { return std::floor(x); }
 inline bool isnan(float x) { return x != x; }
 inline float infinity() { return std::numeric_limits<float>::infinity(); }
 inline float nan() { return std::numeric_limits<float>::quiet_NaN(); }
-inline float min(float a, float b) { return std::fmin(a, b); }
-inline float max(float a, float b) { return std::fmax(a, b); }
+// Not std::fmin: it answers a signalling NaN (a bf16 such as 0x7f81 becomes one) with NaN, where GPUs give the other.
+inline float min(float a, float b) { return isnan(a) || b < a ? b : a; }
+inline float max(float a, float b) { return isnan(a) || a < b ? b : a; }
 template <std::integral T>
 T min(T a, T b) {
   return a < b ? a : b;
