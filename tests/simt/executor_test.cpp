@@ -115,18 +115,19 @@ TEST(SimtOrder, RefusesOtherWords) {
 DEVICE_KERNEL(64) fresh_memory(float* out, float* dynamic_out) {
   DEVICE_SHARED(float, fixed, 64);
   DEVICE_DYNAMIC_SHARED(float, dynamic);
-  out[device::thread()] = fixed[device::thread()];
-  dynamic_out[device::thread()] = dynamic[device::thread()];
+  const int at = device::block_x() * 64 + device::thread();
+  out[at] = fixed[device::thread()];
+  dynamic_out[at] = dynamic[device::thread()];
   device::sync_block();
   fixed[device::thread()] = 1;
   dynamic[device::thread()] = 1;
 }
 
 TEST_P(Simt, SharedMemoryStartsAsNanInEveryBlock) {
-  std::vector<float> a(64), b(64);
+  std::vector<float> a(3 * 64), b(3 * 64);
   for (int launch = 0; launch < 2; ++launch) {
     device::launch(fresh_memory, {3}, 64, 64 * sizeof(float), nullptr, a.data(), b.data());
-    for (int t = 0; t < 64; ++t) ASSERT_TRUE(std::isnan(a[t]) && std::isnan(b[t])) << t;
+    for (int t = 0; t < 3 * 64; ++t) ASSERT_TRUE(std::isnan(a[t]) && std::isnan(b[t])) << t;
   }
 }
 
@@ -150,7 +151,7 @@ DEVICE_KERNEL(64) arrays_of_templates(int* out, double* out_double) {
 TEST_P(Simt, ASharedArrayOfAFunctionTemplateIsOnePerInstance) {
   std::vector<int> out(64);
   std::vector<double> out_double(64);
-  device::launch(arrays_of_templates, {2}, 64, 0, nullptr, out.data(), out_double.data());
+  device::launch(arrays_of_templates, {1}, 64, 0, nullptr, out.data(), out_double.data());
   for (int t = 0; t < 64; ++t) {
     ASSERT_EQ(out[t], 63 - t + 2);
     ASSERT_EQ(out_double[t], 63 - t + 0.5);
@@ -375,12 +376,12 @@ TEST_P(Simt, RunsAPipelineOfAsynchronousCopies) {
 
 DEVICE_KERNEL(64) fragment_outside(float* out) {
   device::Mma<device::bf16>::C c;
-  out[0] = c.get(device::thread());
+  out[device::thread()] = c.get(device::thread());
 }
 
 TEST_P(Simt, ReportsAFragmentElementThatDoesNotExist) {
-  float out = 0;
-  expect_in(report([&] { device::launch(fragment_outside, {1}, 64, 0, nullptr, &out); }), {"of a fragment of 4"});
+  std::vector<float> out(64);
+  expect_in(report([&] { device::launch(fragment_outside, {1}, 64, 0, nullptr, out.data()); }), {"of a fragment of 4"});
 }
 
 namespace inner {

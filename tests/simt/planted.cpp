@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels with one fault planted in each, and the same kernels without it: planted FAULT wrong|right [ORDER].
-// Prints how many values are wrong and ends with 1 if there are any; a race is for ThreadSanitizer to report, and an
-// access outside for AddressSanitizer. Built plain and under both (CMakeLists.txt).
+// Runs it in that order or in several, prints how many values are wrong and ends with 1 if there are any; a race is for
+// ThreadSanitizer to report, and an access outside for AddressSanitizer. Built plain and under both (CMakeLists.txt).
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -157,23 +157,31 @@ const std::map<std::string, Fault> kFaults{
     {"shared_write", {kWave, 1, launcher(shared_write), same}},
 };
 
+// True: all values are right, and the executor has nothing to report.
+bool fine(const Fault& fault, bool right, const char* order) {
+  if (!simt::parse_order(order, simt::options())) return std::fprintf(stderr, "no such order: %s\n", order), false;
+  std::vector<int> out(kThreads + 1), in(4 * kThreads);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int>(i);
+  try {
+    fault.run({fault.blocks}, fault.threads, out.data(), in.data(), right);
+  } catch (const device::LaunchError& e) {
+    return std::printf("%s: reported: %s\n", order, e.what()), false;
+  }
+  int wrong = out[kThreads];
+  for (int t = 0; t < fault.threads; ++t) wrong += out[t] != fault.expected(t);
+  std::printf("%s: values wrong: %d\n", order, wrong);
+  return wrong == 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const auto fault = argc > 1 ? kFaults.find(argv[1]) : kFaults.end();
   if (argc < 3 || fault == kFaults.end()) return std::fprintf(stderr, "usage: planted FAULT wrong|right [ORDER]\n"), 2;
-  if (argc > 3 && !simt::parse_order(argv[3], simt::options())) return std::fprintf(stderr, "order?\n"), 2;
-  const Fault& f = fault->second;
-  std::vector<int> out(kThreads + 1), in(4 * kThreads);
-  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int>(i);
-  in.shrink_to_fit();
-  try {
-    f.run({f.blocks}, f.threads, out.data(), in.data(), std::strcmp(argv[2], "right") == 0);
-  } catch (const device::LaunchError& e) {
-    return std::printf("reported: %s\n", e.what()), 1;
-  }
-  int wrong = out[kThreads];
-  for (int t = 0; t < f.threads; ++t) wrong += out[t] != f.expected(t);
-  std::printf("values wrong: %d\n", wrong);
-  return wrong > 0;
+  const bool right = std::strcmp(argv[2], "right") == 0;
+  std::vector<const char*> orders{"forward", "reverse", "seed:1", "seed:2"};
+  if (argc > 3) orders = {argv[3]};
+  bool all_fine = true;
+  for (const char* order : orders) all_fine &= fine(fault->second, right, order);
+  return all_fine ? 0 : 1;
 }

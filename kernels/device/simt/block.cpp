@@ -72,7 +72,8 @@ void Block::add_lane() {
   lane->block = &position_;
   // The tops of the stacks, which every lane uses, would share a few cache sets if all were equally far apart.
   const size_t shift = lanes_.size() % 16 * 256;
-  lane->fiber.start(lane->stack, kStack - shift, lane_main, lane.get());
+  lane->fiber.start(lane->stack, kStack - shift, lane_main, lane.get(),
+                    ("thread " + number(static_cast<int64_t>(lanes_.size())) + " of a block").c_str());
   lanes_.push_back(std::move(lane));
 }
 
@@ -129,6 +130,7 @@ bool Block::run(int64_t index) {
     thread_.switch_to(first->fiber);
   }
   current = nullptr;
+  if (failing_) join();  // the report was written by a lane
   if (!failing_)
     if (const std::string what = shared_.damaged(); !what.empty())
       give_up(where() + ": something was written " + what + " through a raw pointer");

@@ -87,8 +87,9 @@ class Block {
  private:
   static void lane_main(void* lane);
   void add_lane();
-  void run_lane(Lane& lane);
-  void leave(Lane& lane);
+  // Not inlined into the loop of lane_main, where the address of `current` would be kept over a move to another thread.
+  __attribute__((noinline)) void run_lane(Lane& lane);
+  __attribute__((noinline)) void leave(Lane& lane);
   Lane* pick();
   void park(Lane& lane);
   void give_up(std::string text);

@@ -11,10 +11,6 @@
 
 namespace simt {
 
-#ifdef SIMT_ASAN
-static constinit thread_local Fiber* leaving = nullptr;  // the fiber that switched last
-#endif
-
 Fiber::~Fiber() {
 #ifdef SIMT_TSAN
   if (owns_tsan_fiber_) __tsan_destroy_fiber(tsan_fiber_);
@@ -88,7 +84,8 @@ simt_first_entry:
 
 #endif
 
-void Fiber::start(void* stack_low, size_t stack_bytes, void (*entry)(void*), void* argument) {
+void Fiber::start(void* stack_low, size_t stack_bytes, void (*entry)(void*), void* argument,
+                  [[maybe_unused]] const char* name) {
   stack_low_ = stack_low;
   stack_bytes_ = stack_bytes;
   entry_ = entry;
@@ -96,6 +93,7 @@ void Fiber::start(void* stack_low, size_t stack_bytes, void (*entry)(void*), voi
 #ifdef SIMT_TSAN
   tsan_fiber_ = __tsan_create_fiber(0);
   owns_tsan_fiber_ = true;
+  __tsan_set_fiber_name(tsan_fiber_, name);
 #endif
   char* top = static_cast<char*>(stack_low) + stack_bytes;
 #ifdef SIMT_BOOST
@@ -119,7 +117,7 @@ void Fiber::start(void* stack_low, size_t stack_bytes, void (*entry)(void*), voi
 // of a thread, which nobody made here, becomes known.
 void Fiber::begin(Fiber* self) {
 #ifdef SIMT_ASAN
-  Fiber* from = leaving;
+  Fiber* const from = self->came_from_;
   __sanitizer_finish_switch_fiber(nullptr, &from->stack_low_, &from->stack_bytes_);
 #endif
   self->entry_(self->argument_);
@@ -128,7 +126,7 @@ void Fiber::begin(Fiber* self) {
 
 void Fiber::switch_to(Fiber& to) {
 #ifdef SIMT_ASAN
-  leaving = this;
+  to.came_from_ = this;
   __sanitizer_start_switch_fiber(&fake_stack_, to.stack_low_, to.stack_bytes_);
 #endif
 #ifdef SIMT_TSAN
@@ -140,7 +138,7 @@ void Fiber::switch_to(Fiber& to) {
   simt_switch_stack(&saved_, to.saved_);
 #endif
 #ifdef SIMT_ASAN
-  Fiber* from = leaving;
+  Fiber* const from = came_from_;
   __sanitizer_finish_switch_fiber(fake_stack_, &from->stack_low_, &from->stack_bytes_);
 #endif
 }
