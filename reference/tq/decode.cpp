@@ -73,7 +73,9 @@ void attend(const Head& at, const Query& q, const Tokens& tokens, const Cache& c
             Output& output, Output& lse, Findings& findings) {
   const int64_t dim = cache.layout.head_dim, n = tokens.count();
   Eigen::VectorXd dot = tokens.key * q.value;
-  const Eigen::VectorXd size = tokens.key.cwiseAbs() * q.value.cwiseAbs(), shift = tokens.key.cwiseAbs() * q.error;
+  const Eigen::VectorXd size = tokens.key.cwiseAbs() * q.value.cwiseAbs();
+  // Errors of different elements of the rotated query are independent: they add up as squares.
+  const Eigen::VectorXd shift = (tokens.key.cwiseAbs2() * q.error.cwiseAbs2()).cwiseSqrt();
   // Scores and how far a fp32 kernel's may be: rotation and dot product, then norm correction and the two factors.
   std::vector<double> score(size_t(n), 0.0), error(size_t(n), 0.0), weight, finite;
   double top = -kInf;
