@@ -66,8 +66,12 @@ std::vector<std::map<std::string, std::string>> read_rows(const std::string& fil
 harness::Coordinates Preset::coordinates(const harness::Card& card) const {
   harness::Coordinates at;
   if (!card.op().starts_with(family + ".")) return at;
-  for (const auto& axis : card.axes())
-    if (const auto it = cells.find(std::string(axis.name)); it != cells.end()) at[it->first] = it->second;
+  const std::string op(card.op().substr(family.size() + 1));
+  for (const auto& axis : card.axes()) {
+    const std::string name(axis.name);
+    for (const auto& column : {name, op + "." + name})  // the op's own column wins
+      if (const auto it = cells.find(column); it != cells.end()) at[name] = it->second;
+  }
   return at;
 }
 

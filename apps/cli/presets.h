@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes of real models: datasets/presets/*.csv, one file a family. The column `preset` names a row; a column that is an
-// axis of an op sets that axis; all other columns are for people.
+// Shapes of real models: datasets/presets/*.csv, one file a family. The column `preset` names a row; a column `heads` sets
+// that axis of every op that has it, `score.heads` that of one op and wins; all other columns are for people.
 #pragma once
 
 #include <map>
