@@ -19,12 +19,10 @@ struct Slot {
   uint8_t byte(int64_t i) const { return first[i * step]; }
   // Element d of a little-endian bit stream of `bits` per element that starts at byte `at`.
   int code(int64_t at, int64_t bits, int64_t d) const {
-    int value = 0;
-    for (int64_t j = 0; j < bits; ++j) {
-      const int64_t bit = d * bits + j;
-      value |= ((byte(at + bit / 8) >> (bit % 8)) & 1) << j;
-    }
-    return value;
+    const int64_t bit = d * bits, byte_at = at + bit / 8, shift = bit % 8;
+    int window = byte(byte_at);
+    if (shift + bits > 8) window |= byte(byte_at + 1) << 8;
+    return (window >> shift) & ((1 << bits) - 1);
   }
   double half(int64_t at) const {
     return reference::decode(TK_F16, uint64_t(byte(at)) | uint64_t(byte(at + 1)) << 8);
