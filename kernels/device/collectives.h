@@ -11,26 +11,46 @@
 
 namespace device {
 
-template <class T>
-DEVICE_FUNCTION T wave_sum(T v DEVICE_SITE_PARAMETER) {
+struct Sum {
+  template <class T>
+  DEVICE_FUNCTION T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Max {
+  template <class T>
+  DEVICE_FUNCTION T operator()(T a, T b) const {
+    return max(a, b);
+  }
+};
+struct Min {
+  template <class T>
+  DEVICE_FUNCTION T operator()(T a, T b) const {
+    return min(a, b);
+  }
+};
+
+#ifndef DEVICE_WAVE_REDUCE
+template <class T, class Combine>
+DEVICE_FUNCTION T wave_reduce(T v, Combine combine DEVICE_SITE_PARAMETER) {
   DEVICE_UNROLL
-  for (int mask = kWave / 2; mask > 0; mask /= 2) v += shuffle_xor(v, mask DEVICE_SITE);
+  for (int mask = kWave / 2; mask > 0; mask /= 2) v = combine(v, shuffle_xor(v, mask DEVICE_SITE));
   return v;
 }
+#endif
 
+template <class T>
+DEVICE_FUNCTION T wave_sum(T v DEVICE_SITE_PARAMETER) {
+  return wave_reduce(v, Sum() DEVICE_SITE);
+}
 // Floats follow the fmax rule: a NaN in some lanes does not reach the result, a NaN in all lanes does.
 template <class T>
 DEVICE_FUNCTION T wave_max(T v DEVICE_SITE_PARAMETER) {
-  DEVICE_UNROLL
-  for (int mask = kWave / 2; mask > 0; mask /= 2) v = max(v, shuffle_xor(v, mask DEVICE_SITE));
-  return v;
+  return wave_reduce(v, Max() DEVICE_SITE);
 }
-
 template <class T>
 DEVICE_FUNCTION T wave_min(T v DEVICE_SITE_PARAMETER) {
-  DEVICE_UNROLL
-  for (int mask = kWave / 2; mask > 0; mask /= 2) v = min(v, shuffle_xor(v, mask DEVICE_SITE));
-  return v;
+  return wave_reduce(v, Min() DEVICE_SITE);
 }
 
 // Over the block; every thread gets the result. `scratch`: a shared array of at least 32 elements of T. It may hold

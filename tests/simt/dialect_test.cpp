@@ -122,6 +122,22 @@ TEST_P(Dialect, ReductionsGiveEveryLaneTheResult) {
   }
 }
 
+DEVICE_KERNEL(kThreads) sum_two_ways(const float* in, float* out) {
+  const float x = in[device::thread()];
+  float by_shuffles = x;
+  for (int mask = kWave / 2; mask > 0; mask /= 2) by_shuffles += device::shuffle_xor(by_shuffles, mask);
+  out[device::thread()] = device::wave_sum(x);
+  out[kThreads + device::thread()] = by_shuffles;
+}
+
+TEST_P(Dialect, AWaveSumHasTheBitsOfASumByShuffles) {
+  std::vector<float> in(kThreads), out(2 * kThreads);
+  std::mt19937 random(9);
+  for (float& x : in) x = std::uniform_real_distribution<float>(-1, 1)(random);
+  device::launch(sum_two_ways, {1}, kThreads, 0, nullptr, static_cast<const float*>(in.data()), out.data());
+  for (int t = 0; t < kThreads; ++t) ASSERT_EQ(out[t], out[kThreads + t]) << t;
+}
+
 struct Counters {
   int32_t sum, largest;
   uint32_t smallest, bits, exchanged, claimed;

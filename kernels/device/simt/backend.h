@@ -92,6 +92,29 @@ T shuffle_down(T v, int delta, Site site = Site::current()) {
   return device::shuffle(v, lane() + delta < kWave ? lane() + delta : lane(), site);
 }
 
+// Five shuffles in one meeting: the lanes' values pass through the same additions as by shuffle_xor, so that the bits
+// are the same. Used by collectives.h.
+#define DEVICE_WAVE_REDUCE
+template <Shuffled T, class Combine>
+T wave_reduce(T v, Combine, Site site) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &v, sizeof(T));
+  bits = simt::reduce(
+      bits,
+      [](uint64_t* lanes) {
+        T now[kWave], next[kWave];
+        for (int l = 0; l < kWave; ++l) std::memcpy(&now[l], &lanes[l], sizeof(T));
+        for (int mask = kWave / 2; mask > 0; mask /= 2) {
+          for (int l = 0; l < kWave; ++l) next[l] = Combine()(now[l], now[l ^ mask]);
+          std::copy(next, next + kWave, now);
+        }
+        for (int l = 0; l < kWave; ++l) std::memcpy(&lanes[l], &now[l], sizeof(T));
+      },
+      site);
+  std::memcpy(&v, &bits, sizeof(T));
+  return v;
+}
+
 // Votes.
 using LaneMask = std::conditional_t<kWave == 32, uint32_t, uint64_t>;
 inline LaneMask ballot(bool b, Site site = Site::current()) { return static_cast<LaneMask>(simt::ballot(b, site)); }

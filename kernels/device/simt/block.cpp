@@ -22,19 +22,24 @@ std::string number(int64_t n) { return std::to_string(n); }
 
 // "lane 3", "lanes 0-15, 17"
 std::string lanes_text(uint64_t mask) {
-  std::string text;
+  std::string text = std::popcount(mask) == 1 ? "lane" : "lanes";
+  char before = ' ';
   for (int from = 0; from < 64; ++from) {
     if (!(mask >> from & 1)) continue;
     int to = from;
     while (to + 1 < 64 && (mask >> (to + 1) & 1)) ++to;
-    text += (text.empty() ? "" : ", ") + number(from) + (to > from ? "-" + number(to) : "");
+    text += before;
+    text += number(from);
+    if (to > from) text.append("-").append(number(to));
+    before = ',';
     from = to;
   }
-  return (std::popcount(mask) == 1 ? "lane " : "lanes ") + text;
+  return text;
 }
 
 bool same(Site a, Site b) {
-  return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();
+  return a.line() == b.line() && a.column() == b.column() &&
+         (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
 }
 
 }  // namespace
@@ -48,6 +53,7 @@ const char* name_of(Collective op) {
     case Collective::sync_wave: return "sync_wave";
     case Collective::shuffle: return "a shuffle";
     case Collective::ballot: return "a vote";
+    case Collective::reduce: return "a reduction of the wave";
     case Collective::multiply: return "Mma::multiply";
   }
   return "?";

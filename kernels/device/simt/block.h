@@ -16,7 +16,7 @@
 
 namespace simt {
 
-enum class Collective : uint8_t { none, sync_block, sync_wave, shuffle, ballot, multiply };
+enum class Collective : uint8_t { none, sync_block, sync_wave, shuffle, ballot, reduce, multiply };
 const char* name_of(Collective op);
 std::string text_of(Site site);  // "file:line"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lanes do together: each call arrives, the last lane computes for all, and every lane takes its result. Only the
 // two barriers order memory; shuffles, votes and multiplications do not, as on a GPU.
+#include <algorithm>
+
 #include "block.h"
 #include "multiply.h"
 
@@ -64,6 +66,22 @@ uint64_t ballot(bool vote, Site site) {
     lane.owner->wait(lane);
   }
   return wave.ballot;
+}
+
+uint64_t reduce(uint64_t bits, void (*combine)(uint64_t* lanes), Site site) {
+  Lane& lane = running_lane();
+  Wave& wave = *lane.in;
+  wave.value[lane.lane] = bits;
+  if (lane.owner->arrive(lane, Collective::reduce, site)) {
+    uint64_t lanes[64];  // on this lane's stack: `combine` may be instrumented, and would race on the wave's
+    std::copy(wave.value, wave.value + 64, lanes);
+    combine(lanes);
+    std::copy(lanes, lanes + 64, wave.result);
+    lane.owner->finish(wave);
+  } else {
+    lane.owner->wait(lane);
+  }
+  return wave.result[lane.lane];
 }
 
 void multiply(Half type, float* c, const uint16_t* a, const uint16_t* b, Site site) {

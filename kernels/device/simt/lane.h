@@ -35,6 +35,8 @@ void fence();
 
 uint64_t shuffle(uint64_t bits, int source_lane, Site site);
 uint64_t ballot(bool vote, Site site);
+// A reduction over the wave. The last lane to arrive has `combine` turn the values of all lanes into their results.
+uint64_t reduce(uint64_t bits, void (*combine)(uint64_t* lanes), Site site);
 
 enum class Half : uint8_t { bf16, f16 };
 // c += a b over the whole wave; every lane brings its fragments. 32 lanes: m16n8k16, 64 lanes: 16x16x16.
