@@ -110,7 +110,12 @@ class MergeCard final : public Card {
            for (int64_t h = 0; h < heads; ++h) {
              int64_t best = -1, live = 0;
              for (int64_t s = 0; s < lse.shape[0]; ++s) {
-               if (!std::isfinite(lse.real(s * heads + h))) continue;
+               const double l = lse.real(s * heads + h);
+               if (std::isnan(l) || l == INFINITY) {  // this head is NaN either way
+                 live = 0;
+                 break;
+               }
+               if (l == -INFINITY) continue;
                ++live;
                if (best < 0 || lse.real(s * heads + h) > lse.real(best * heads + h)) best = s;
              }

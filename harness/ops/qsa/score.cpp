@@ -125,7 +125,7 @@ class ScoreCard final : public Card {
            for (int64_t i = 0; i + 1 < t.count(); ++i) {
              const double a = t.real(i), b = t.real(i + 1);
              if ((i + 1) % t.shape[1] == 0 || !std::isfinite(a) || !std::isfinite(b)) continue;
-             if (std::fabs(a - b) < 0.05 * (a + b)) continue;
+             if (std::fabs(a - b) <= 0.05 * (a + b)) continue;
              t.set_real(i, b);
              t.set_real(i + 1, a);
              return true;

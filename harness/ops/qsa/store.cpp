@@ -151,6 +151,10 @@ class StoreCard final : public Card {
       truth = &accepted;
     }
     Verdict v = Card::judge(c, *truth, actual);
+    if (v.status == Status::pass && c.inputs.at("slot_mapping").count() == 0) {
+      v.status = Status::skip;  // an untouched cache is no proof of anything
+      v.reason = "0 rows";
+    }
     if (v.status != Status::fail || it == actual.end()) return v;
     int64_t missing = 0, stray = 0;
     std::string first;
