@@ -5,7 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <stdexcept>
+#include <utility>
 
 #include "harness/generate/fill.h"
 #include "tq/encode.h"
@@ -39,6 +42,28 @@ double cell_mean(double low, double high, double sigma, double old) {
     moment += x * density;
   }
   return mass * step < 1e-15 ? old : moment / mass;
+}
+
+std::vector<float> lloyd_max(int bits, int64_t dim) {
+  const int64_t levels = int64_t{1} << bits;
+  const double sigma = 1 / std::sqrt(double(dim));
+  std::vector<double> centroids;
+  for (int64_t i = 0; i < levels; ++i)  // middles of equal cells of +-3.5 sigma
+    centroids.push_back(-3.5 * sigma + (double(i) + 0.5) * (7 * sigma / double(levels)));
+  for (int iteration = 0; iteration < 200; ++iteration) {
+    std::vector<double> next;
+    double moved = 0;
+    for (int64_t i = 0; i < levels; ++i) {
+      const size_t at = size_t(i);
+      const double low = i == 0 ? -10.5 * sigma : (centroids[at - 1] + centroids[at]) / 2;
+      const double high = i + 1 == levels ? 10.5 * sigma : (centroids[at] + centroids[at + 1]) / 2;
+      next.push_back(cell_mean(low, high, sigma, centroids[at]));
+      moved = std::max(moved, std::fabs(next.back() - centroids[at]));
+    }
+    if (moved < 1e-10) break;  // without taking this update
+    centroids = next;
+  }
+  return {centroids.begin(), centroids.end()};
 }
 
 Tensor square(int64_t dim) { return make_tensor(TK_F32, {dim, dim}); }
@@ -134,25 +159,12 @@ int64_t tq_used_bytes(const TqPreset& p, int64_t dim) {
 int64_t tq_slot_bytes(const TqPreset& p, int64_t dim) { return (tq_used_bytes(p, dim) + 1) / 2 * 2; }
 
 std::vector<float> tq_centroids(int bits, int64_t dim) {
-  const int64_t levels = int64_t{1} << bits;
-  const double sigma = 1 / std::sqrt(double(dim));
-  std::vector<double> centroids;
-  for (int64_t i = 0; i < levels; ++i)  // middles of equal cells of +-3.5 sigma
-    centroids.push_back(-3.5 * sigma + (double(i) + 0.5) * (7 * sigma / double(levels)));
-  for (int iteration = 0; iteration < 200; ++iteration) {
-    std::vector<double> next;
-    double moved = 0;
-    for (int64_t i = 0; i < levels; ++i) {
-      const size_t at = size_t(i);
-      const double low = i == 0 ? -10.5 * sigma : (centroids[at - 1] + centroids[at]) / 2;
-      const double high = i + 1 == levels ? 10.5 * sigma : (centroids[at] + centroids[at + 1]) / 2;
-      next.push_back(cell_mean(low, high, sigma, centroids[at]));
-      moved = std::max(moved, std::fabs(next.back() - centroids[at]));
-    }
-    if (moved < 1e-10) break;  // without taking this update
-    centroids = next;
-  }
-  return {centroids.begin(), centroids.end()};
+  static std::mutex mutex;  // a table takes 200 rounds of integrals, and every case of a suite wants one
+  static std::map<std::pair<int, int64_t>, std::vector<float>> tables;
+  const std::lock_guard lock(mutex);
+  auto& table = tables[{bits, dim}];
+  if (table.empty()) table = lloyd_max(bits, dim);
+  return table;
 }
 
 Tensor tq_rotation(std::string_view kind, int64_t dim, const Random& random) {

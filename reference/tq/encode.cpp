@@ -49,16 +49,22 @@ void set_half(Output& field, int64_t i, double exact) {
   field.bound[i] = std::isnan(exact) ? 0 : ulp(TK_F16, field.value[i]);
 }
 
+// How far from each midpoint another code is right too: 4 ulp (fp32) at the midpoint, or at `element`, the size of an
+// element of the rotated vector (the middle midpoint is 0, where an ulp of its own says nothing about the sum that y is).
+std::vector<double> near_midpoints(const std::vector<double>& midpoints, double element) {
+  std::vector<double> near;
+  for (double m : midpoints)
+    near.push_back(std::max(4 * ulp(TK_F32, std::max(std::fabs(m), element)), 0x1p-126 / 1e-8));
+  return near;
+}
+
 // Key code of y: how many midpoints are <= y, and how many are when y moves by the permitted distance.
-// The distance is 4 ulp (fp32) at the midpoint, or at 1/sqrt(D), the size of an element of a rotated unit vector: the
-// middle midpoint is 0, where an ulp of its own says nothing about the sum that y is.
-void set_key_code(Codes& keys, int64_t i, double y, const std::vector<double>& midpoints, double element) {
+void set_key_code(Codes& keys, int64_t i, double y, const std::vector<double>& midpoints, const std::vector<double>& near) {
   int exact = 0, low = 0, high = 0;
-  for (double m : midpoints) {
-    const double near = std::max(4 * ulp(TK_F32, std::max(std::fabs(m), element)), 0x1p-126 / 1e-8);
-    exact += y >= m;
-    low += y - near >= m;
-    high += y + near >= m;
+  for (size_t m = 0; m < midpoints.size(); ++m) {
+    exact += y >= midpoints[m];
+    low += y - near[m] >= midpoints[m];
+    high += y + near[m] >= midpoints[m];
   }
   keys.set(i, exact, low, high);
 }
@@ -181,8 +187,8 @@ class Encoder {
     }
     if (norm >= kHalfOverflows) ++large_norms_;
     const Eigen::VectorXd y = rotation_ * (k / (norm + 1e-8));
-    const double element = norm / (norm + 1e-8) / std::sqrt(double(dim_));
-    for (int64_t d = 0; d < dim_; ++d) set_key_code(keys_, first + d, y[d], midpoints_, element);
+    const auto near = near_midpoints(midpoints_, norm / (norm + 1e-8) / std::sqrt(double(dim_)));
+    for (int64_t d = 0; d < dim_; ++d) set_key_code(keys_, first + d, y[d], midpoints_, near);
   }
 
   void encode_value(int64_t n, int64_t h, int64_t vector) {
