@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.attend: one block a (row, KV head, share of its query heads, split of the listed tokens). Per tile of 32 tokens:
-// keys into shared memory, scores (one thread a token and a part of the heads), an online softmax per head, then each
-// thread adds the values of its two dimensions to all heads. K and V are read once for all heads of the block.
-// Everything is fp32, the probabilities too; scores are in base 2. Few rows are split, and merged by qsa.merge's kernel.
-#include "qsa/attend.h"
-
+// qsa.attend: one block a (row, KV head, share of its query heads, split of the listed tokens). Per
+// tile of 32 tokens: keys into shared memory, scores (one thread a token and a part of the heads),
+// an online softmax per head, then each thread adds the values of its two dimensions to all heads.
+// K and V are read once for all heads of the block. Everything is fp32, the probabilities too;
+// scores are in base 2. Few rows are split, and merged by qsa.merge's kernel.
 #include <algorithm>
 #include <cmath>
 
+#include "qsa/attend.h"
 #include "qsa/launches.h"
 
 namespace qsa {
@@ -16,53 +16,58 @@ namespace {
 constexpr int kTile = 32;  // tokens
 constexpr int kParts = 4;  // of the heads in the score stage
 constexpr int kThreads = kTile * kParts;
-constexpr int kOutputDims = 2 * kThreads;  // of a block; a wider head takes several blocks, each with all scores
-constexpr int kAhead = 8;  // tokens whose values are loaded before they are used
-constexpr int kChunk = 256;              // dimensions of keys in shared memory
-constexpr int kPitch = kChunk / 8 + 1;   // packs of a key; odd, so that neighbouring tokens meet other banks
+constexpr int kOutputDims =
+    2 * kThreads;            // of a block; a wider head takes several blocks, each with all scores
+constexpr int kAhead = 8;    // tokens whose values are loaded before they are used
+constexpr int kChunk = 256;  // dimensions of keys in shared memory
+constexpr int kPitch =
+    kChunk / 8 + 1;  // packs of a key; odd, so that neighbouring tokens meet other banks
 constexpr int kFewHeads = 4, kManyHeads = 12;
 constexpr int64_t kEnoughBlocks = 1024;  // below, the tokens of a row are split over blocks
 constexpr int64_t kMaxSplits = 64;
 
 struct Plan {
-  int64_t kv_heads, group;        // query heads of a KV head
-  int64_t head_shares;            // blocks that share a group
-  int64_t dim_shares;             // blocks that share the output's dimensions
-  int64_t splits, split_tiles;    // tiles of a split
-  float* partial;                 // [splits,R,Hq,D], or null: the block's result is the row's
-  float* partial_lse;             // [splits,R,Hq]
-  float scale;                    // D^-0.5 * log2(e)
+  int64_t blocks;
+  int kv_heads, group;  // query heads of a KV head
+  int head_shares;      // blocks that share a group
+  int dim_shares;       // blocks that share the output's dimensions
+  int splits;
+  int64_t split_tiles;  // tiles of a split
+  float* partial;       // [splits,R,Hq,D], or null: the block's result is the row's
+  float* partial_lse;   // [splits,R,Hq]
+  float scale;          // D^-0.5 * log2(e)
   bool packed_keys, paired_values;
 };
 
 using Four = Pack<float>;
 
 template <class T, int kHeads>
-DEVICE_KERNEL(kThreads) attend_kernel(AttendParams p, Plan plan) {
+DEVICE_KERNEL(kThreads)
+attend_kernel(AttendParams p, Plan plan) {
   constexpr int kPerPart = kHeads / kParts;
   using Two = Pack<T, 4>;
   DEVICE_SHARED(Pack<T>, keys, kTile * kPitch);
-  DEVICE_SHARED(Four, queries, kHeads * kChunk / 4);   // [head][dimension]
-  DEVICE_SHARED(Four, weights, kTile * kHeads / 4);    // [token][head]: scores, then probabilities
-  DEVICE_SHARED(int64_t, key_at, kTile);               // kMasked where the token is not live
+  DEVICE_SHARED(Four, queries, kHeads * kChunk / 4);  // [head][dimension]
+  DEVICE_SHARED(Four, weights, kTile * kHeads / 4);   // [token][head]: scores, then probabilities
+  DEVICE_SHARED(int64_t, key_at, kTile);              // kMasked where the token is not live
   DEVICE_SHARED(int64_t, value_at, kTile);
-  DEVICE_SHARED(float, top, kHeads);       // largest score so far
-  DEVICE_SHARED(float, total, kHeads);     // sum of the weights so far
-  DEVICE_SHARED(float, rescale, kHeads);   // of what was summed before this tile
+  DEVICE_SHARED(float, top, kHeads);      // largest score so far
+  DEVICE_SHARED(float, total, kHeads);    // sum of the weights so far
+  DEVICE_SHARED(float, rescale, kHeads);  // of what was summed before this tile
   DEVICE_SHARED(uint32_t, poisoned, kHeads);
   DEVICE_SHARED(uint32_t, live_tokens, 2);  // of this tile and, the other one, of the previous
 
   const int thread = device::thread();
-  int64_t block = device::block_x();
-  const int64_t split = block % plan.splits;
+  int block = device::block_x();
+  const int split = block % plan.splits;
   block /= plan.splits;
-  const int64_t dim_share = block % plan.dim_shares;
+  const int dim_share = block % plan.dim_shares;
   block /= plan.dim_shares;
-  const int64_t share = block % plan.head_shares;
+  const int share = block % plan.head_shares;
   block /= plan.head_shares;
-  const int64_t kv_head = block % plan.kv_heads, row = block / plan.kv_heads;
-  const int64_t first_head = kv_head * plan.group + share * kHeads;
-  const int heads = int(smaller(kHeads, plan.group - share * kHeads));
+  const int kv_head = block % plan.kv_heads, row = block / plan.kv_heads;
+  const int first_head = kv_head * plan.group + share * kHeads;
+  const int heads = device::min(kHeads, plan.group - share * kHeads);
   const int64_t dims = p.q.size[2], page_size = p.k_cache.size[1];
   const int64_t request = load_index(p.token_to_req, row);
   const bool valid_request = request >= 0 && request < p.block_table.size[0];
@@ -71,8 +76,10 @@ DEVICE_KERNEL(kThreads) attend_kernel(AttendParams p, Plan plan) {
   const T* cached_values = static_cast<const T*>(p.v_cache.data);
   const int64_t tiles = (p.tokens.size[1] + kTile - 1) / kTile;
   const int64_t first_tile = split * plan.split_tiles;
-  const int64_t end_tile = valid_request ? smaller(tiles, first_tile + plan.split_tiles) : first_tile;
-  const int64_t dim = dim_share * kOutputDims + 2 * thread;  // this thread's first one of the output
+  const int64_t end_tile =
+      valid_request ? smaller(tiles, first_tile + plan.split_tiles) : first_tile;
+  const int64_t dim =
+      int64_t(dim_share) * kOutputDims + 2 * thread;  // this thread's first one of the output
 
   for (int h = thread; h < kHeads; h += kThreads) {
     top[h] = -device::infinity();
@@ -88,12 +95,14 @@ DEVICE_KERNEL(kThreads) attend_kernel(AttendParams p, Plan plan) {
     device::sync_block();  // the previous tile's readers are done
     if (thread < kTile) {
       const int64_t column = tile * kTile + thread;
-      const int64_t token = column < p.tokens.size[1] ? load_index(p.tokens, row, column) : -1;
+      const int64_t listed = column < p.tokens.size[1] ? load_index(p.tokens, row, column) : -1;
       const int64_t page =
-          token < 0 ? -1 : live_page(p.block_table, request, token / page_size, p.k_cache.size[0]);
+          listed < 0 ? -1
+                     : live_page(p.block_table, request, listed / page_size, p.k_cache.size[0]);
+      const int64_t place = listed % page_size;
       const bool live = page >= 0;
-      key_at[thread] = live ? offset_of(p.k_cache, page, token % page_size, kv_head) : kMasked;
-      value_at[thread] = live ? offset_of(p.v_cache, page, token % page_size, kv_head) : kMasked;
+      key_at[thread] = live ? offset_of(p.k_cache, page, place, kv_head) : kMasked;
+      value_at[thread] = live ? offset_of(p.v_cache, page, place, kv_head) : kMasked;
       if (live) device::atomic_add(&live_tokens[tile % 2], 1u);
       if (thread == 0) live_tokens[(tile + 1) % 2] = 0;
     }
@@ -110,7 +119,8 @@ DEVICE_KERNEL(kThreads) attend_kernel(AttendParams p, Plan plan) {
         for (int i = thread; i < kHeads * chunk; i += kThreads) {
           const int h = i / chunk, d = i % chunk;
           queries[(h * kChunk + d) / 4].x[d % 4] =
-              h < heads ? device::to_float(*element<const T>(p.q, row, first_head + h, from + d)) : 0.0f;
+              h < heads ? device::to_float(*element<const T>(p.q, row, first_head + h, from + d))
+                        : 0.0f;
         }
         queries_staged = true;
       }
@@ -123,7 +133,8 @@ DEVICE_KERNEL(kThreads) attend_kernel(AttendParams p, Plan plan) {
         } else {
           Pack<T> key{};
           if (live)
-            for (int e = 0; e < 8; ++e) key.x[e] = cached_keys[key_at[t] + (d + e) * p.k_cache.stride[3]];
+            for (int e = 0; e < 8; ++e)
+              key.x[e] = cached_keys[key_at[t] + (d + e) * p.k_cache.stride[3]];
           keys[at] = key;
         }
       }
@@ -137,7 +148,8 @@ DEVICE_KERNEL(kThreads) attend_kernel(AttendParams p, Plan plan) {
         const Pack<T> eight = key[i];
         DEVICE_UNROLL
         for (int h = 0; h < kPerPart; ++h) {
-          const Four low = query[h * (kChunk / 4) + 2 * i], high = query[h * (kChunk / 4) + 2 * i + 1];
+          const Four low = query[h * (kChunk / 4) + 2 * i],
+                     high = query[h * (kChunk / 4) + 2 * i + 1];
           DEVICE_UNROLL
           for (int e = 0; e < 4; ++e) {
             partial[h] += low.x[e] * device::to_float(eight.x[e]);
@@ -157,7 +169,8 @@ DEVICE_KERNEL(kThreads) attend_kernel(AttendParams p, Plan plan) {
     }
     device::sync_block();
 
-    // Softmax, a wave a head. Weights of masked tokens are zeros, not 2^(-inf): the largest score may be -inf too.
+    // Softmax, a wave a head. Weights of masked tokens are zeros, not 2^(-inf): the largest score
+    // may be -inf too.
     for (int h = device::wave(); h < heads; h += device::waves()) {
       const int t = device::lane(), at = t * kHeads + h;
       const bool live = t < kTile && key_at[t] != kMasked;
@@ -236,7 +249,8 @@ DEVICE_KERNEL(kThreads) attend_kernel(AttendParams p, Plan plan) {
       for (int e = 0; e < 2; ++e) {
         const float value = poisoned[h] ? device::nan() : sum[h][e];
         if (plan.partial)
-          plan.partial[((split * rows + row) * all_heads + first_head + h) * dims + dim + e] = value;
+          plan.partial[((split * rows + row) * all_heads + first_head + h) * dims + dim + e] =
+              value;
         else
           *element<T>(p.output, row, first_head + h, dim + e) = device::from_float<T>(value);
       }
@@ -260,29 +274,34 @@ Plan make_plan(const AttendParams& p, device::Carver& carver) {
     throw device::Unsupported("the head dimension is " + std::to_string(dims) +
                               ": this kernel takes multiples of 8");
   Plan plan{};
-  plan.kv_heads = p.k_cache.size[2];
-  plan.group = heads / plan.kv_heads;
-  const int64_t at_once = plan.group <= kFewHeads ? kFewHeads : kManyHeads;
-  plan.head_shares = (plan.group + at_once - 1) / at_once;
-  plan.scale = float(1.4426950408889634 / std::sqrt(double(dims)));
+  const int64_t kv_heads = p.k_cache.size[2], group = heads / kv_heads;
+  const int64_t at_once = group <= kFewHeads ? kFewHeads : kManyHeads;
+  const int64_t head_shares = (group + at_once - 1) / at_once;
+  const int64_t dim_shares = (dims + kOutputDims - 1) / kOutputDims;
   const int64_t tiles = (p.tokens.size[1] + kTile - 1) / kTile;
-  plan.dim_shares = (dims + kOutputDims - 1) / kOutputDims;
-  const int64_t unsplit = rows * plan.kv_heads * plan.head_shares * plan.dim_shares;
+  const int64_t unsplit = rows * kv_heads * head_shares * dim_shares;
   int64_t splits = unsplit > 0 ? (kEnoughBlocks + unsplit - 1) / unsplit : 1;
   splits = std::min({splits, kMaxSplits, (tiles + 1) / 2});
   plan.split_tiles = (tiles + splits - 1) / splits;
-  plan.splits = (tiles + plan.split_tiles - 1) / plan.split_tiles;
+  splits = (tiles + plan.split_tiles - 1) / plan.split_tiles;
+  plan.blocks = unsplit * splits;
+  blocks(plan.blocks);  // refuses more than fit a grid, so that all counts below fit an int
+  plan.kv_heads = int(kv_heads);
+  plan.group = int(group);
+  plan.head_shares = int(head_shares);
+  plan.dim_shares = int(dim_shares);
+  plan.splits = int(splits);
+  plan.scale = float(1.4426950408889634 / std::sqrt(double(dims)));
   if (plan.splits > 1) {
-    plan.partial = carver.take<float>(uint64_t(plan.splits * rows * heads * dims));
-    plan.partial_lse = carver.take<float>(uint64_t(plan.splits * rows * heads));
+    plan.partial = carver.take<float>(uint64_t(splits * rows * heads * dims));
+    plan.partial_lse = carver.take<float>(uint64_t(splits * rows * heads));
   }
   return plan;
 }
 
 template <class T>
 void launch_heads(const AttendParams& p, const Plan& plan, void* stream) {
-  const device::Grid grid =
-      blocks(p.q.size[0] * plan.kv_heads * plan.head_shares * plan.dim_shares * plan.splits);
+  const device::Grid grid = blocks(plan.blocks);
   if (plan.group <= kFewHeads)
     device::launch(attend_kernel<T, kFewHeads>, grid, kThreads, 0, stream, p, plan);
   else

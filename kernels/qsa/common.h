@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the QSA kernels share: strided tensors as a kernel sees them, ids of either width, masked pages.
+// What the QSA kernels share: strided tensors as a kernel sees them, ids of either width, masked
+// pages.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace qsa {
 using device::bf16;
 using device::f16;
 
-// Address of element (0, ..., 0), sizes and strides in elements. Strides may be 0 or negative. Passed by value.
+// Address of element (0, ..., 0), sizes and strides in elements. Strides may be 0 or negative.
+// Passed by value.
 template <int kRank>
 struct Tensor {
   void* data;
@@ -65,12 +67,15 @@ struct alignas(kBytes) Pack {
   T x[kSize];
 };
 
-// No element of a tensor: what stands for the offset of a masked token. Real offsets may be negative.
+// No element of a tensor: what stands for the offset of a masked token. Real offsets may be
+// negative.
 inline constexpr int64_t kMasked = INT64_MIN;
 
-// The page that holds `place` (a token or a compressed key, >= 0), or -1: beyond the table or outside the cache.
-// Both ends of the id are checked: -1 pads a table, and a table may point past the cache.
-DEVICE_FUNCTION int64_t live_page(const Tensor<2>& table, int64_t request, int64_t column, int64_t pages) {
+// The page that holds `place` (a token or a compressed key, >= 0), or -1: beyond the table or
+// outside the cache. Both ends of the id are checked: -1 pads a table, and a table may point past
+// the cache.
+DEVICE_FUNCTION int64_t live_page(const Tensor<2>& table, int64_t request, int64_t column,
+                                  int64_t pages) {
   if (column >= table.size[1]) return -1;
   const int64_t page = load_index(table, request, column);
   return page >= 0 && page < pages ? page : -1;
@@ -81,13 +86,15 @@ DEVICE_FUNCTION int64_t groups_in(int64_t tokens, int64_t ratio) {
   return tokens > 0 ? tokens / ratio : 0;
 }
 
-// Tokens up to and including `position`; none where it is negative. Saturates instead of overflowing.
+// Tokens up to and including `position`; none where it is negative. Saturates instead of
+// overflowing.
 DEVICE_FUNCTION int64_t tokens_through(int64_t position) {
   if (position < 0) return 0;
   return position == INT64_MAX ? position : position + 1;
 }
 
-// Tokens of a row's request; 0 where the request is outside the table. The id as given decides, never a clamped one.
+// Tokens of a row's request; 0 where the request is outside the table. The id as given decides,
+// never a clamped one.
 DEVICE_FUNCTION int64_t length_of(const Tensor<1>& lengths, int64_t request) {
   return request >= 0 && request < lengths.size[0] ? load_index(lengths, request) : 0;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // qsa.compress: one block a row; the threads stride over the head dimension.
 #include "qsa/compress.h"
-
 #include "qsa/launches.h"
 
 namespace qsa {
@@ -33,8 +32,8 @@ DEVICE_FUNCTION Group group_of(const CompressParams& p, int64_t row) {
   return g;
 }
 
-// Where a member is: a row of this step, or a row of the ring block; neither (-1, -1) counts as zero. A broken
-// query_start_loc may point at rows that do not exist: they are not read.
+// Where a member is: a row of this step, or a row of the ring block; neither (-1, -1) counts as
+// zero. A broken query_start_loc may point at rows that do not exist: they are not read.
 struct Place {
   int64_t row, ring_row;
 };
@@ -48,13 +47,15 @@ DEVICE_FUNCTION Place place_of(const CompressParams& p, const Group& g, int64_t 
 }
 
 template <class T>
-DEVICE_KERNEL(kThreads) compress_kernel(CompressParams p) {
+DEVICE_KERNEL(kThreads)
+compress_kernel(CompressParams p) {
   const int64_t row = device::block_x();
   const Group g = group_of(p, row);
   for (int64_t d = device::thread(); d < p.raw_keys.size[2]; d += device::threads()) {
     float sum = 0.0f;
     if (g.live) {
-      for (int64_t age = p.ratio - 1; age >= 0; --age) {  // oldest first: the order of the sum is the contract
+      for (int64_t age = p.ratio - 1; age >= 0;
+           --age) {  // oldest first: the order of the sum is the contract
         const Place at = place_of(p, g, g.end - age);
         if (at.row >= 0)
           sum += device::to_float(*element<const T>(p.raw_keys, at.row, 0, d));

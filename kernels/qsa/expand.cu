@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // qsa.expand: one block a row; the threads stride over the columns.
 #include "qsa/expand.h"
-
 #include "qsa/launches.h"
 
 namespace qsa {
@@ -20,7 +19,8 @@ DEVICE_KERNEL(kThreads) expand_kernel(ExpandParams p) {
   for (int64_t j = device::thread(); j < p.indices.size[1]; j += device::threads()) {
     int64_t token = -1;
     if (j < full * ratio) {
-      // A block at or beyond the length holds no token of it, and its product with the ratio might not fit.
+      // A block at or beyond the length holds no token of it, and its product with the ratio might
+      // not fit.
       const int64_t block = load_index(p.blocks, row, j / ratio);
       if (block >= 0 && block < length) token = block * ratio + j % ratio;
     } else if (j - full * ratio < tail) {

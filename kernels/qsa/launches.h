@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches behind the ops, as plain structs and functions: an op's run() fills one, composed ops (select, step)
-// fill several. Each is defined in the .cu of its op; all enqueue on the stream and return. Zero rows launch nothing.
+// The launches behind the ops, as plain structs and functions: an op's run() fills one, composed
+// ops (select, step) fill several. Each is defined in the .cu of its op; all enqueue on the stream
+// and return. Zero rows launch nothing.
 #pragma once
 
 #include <string>
@@ -25,9 +26,9 @@ void launch_compress(const CompressParams& p, void* stream);
 
 inline constexpr int kMaxSlotRank = 8;
 struct StoreParams {
-  Tensor<4> cache;              // [P,S,1,W]
-  Tensor<2> rows;               // [n,W]
-  Tensor<kMaxSlotRank> slots;   // any rank, leading dimensions of 1 added
+  Tensor<4> cache;             // [P,S,1,W]
+  Tensor<2> rows;              // [n,W]
+  Tensor<kMaxSlotRank> slots;  // any rank, leading dimensions of 1 added
 };
 StoreParams store_params(const toolkit::TensorView& cache, const toolkit::TensorView& slots,
                          const toolkit::TensorView& rows);
@@ -62,9 +63,9 @@ struct ExpandParams {
 void launch_expand(const ExpandParams& p, void* stream);
 
 struct MergeParams {
-  Tensor<4> partial;  // [splits,R,Hq,D]
-  Tensor<3> lse;      // [splits,R,Hq]
-  Tensor<3> output;   // [R,Hq,D]
+  Tensor<4> partial;     // [splits,R,Hq,D]
+  Tensor<3> lse;         // [splits,R,Hq]
+  Tensor<3> output;      // [R,Hq,D]
   Tensor<2> merged_lse;  // [R,Hq], written where its data is not null
 };
 void launch_merge(const MergeParams& p, void* stream);
@@ -78,7 +79,8 @@ struct AttendParams {
   Tensor<3> output;  // [R,Hq,D]
   Tensor<2> lse;     // [R,Hq], written where its data is not null
 };
-// Takes its partial results from the carver; with a null base it only counts. Throws device::Unsupported.
+// Takes its partial results from the carver; with a null base it only counts. Throws
+// device::Unsupported.
 void plan_attend(const AttendParams& p, device::Carver& carver);
 void launch_attend(const AttendParams& p, device::Carver& carver, void* stream);
 
@@ -117,7 +119,8 @@ Tensor<kRank> rows_of(Tensor<kRank> t, int64_t first, int64_t count) {
   return t;
 }
 
-// Every element run of `elements` along the last dimension starts at a multiple of `bytes` and is dense.
+// Every element run of `elements` along the last dimension starts at a multiple of `bytes` and is
+// dense.
 template <int kRank>
 bool dense_runs(const Tensor<kRank>& t, int bytes) {
   const int64_t per_run = bytes / toolkit::bytes_of(t.dtype);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.merge: one block a (row, head); the threads stride over the head dimension, splits in ascending order.
-#include "qsa/merge.h"
-
+// qsa.merge: one block a (row, head); the threads stride over the head dimension, splits in
+// ascending order.
 #include "qsa/launches.h"
+#include "qsa/merge.h"
 
 namespace qsa {
 namespace {
@@ -26,7 +26,8 @@ DEVICE_KERNEL(kThreads) merge_kernel(MergeParams p) {
     for (int64_t s = 0; s < splits; ++s) {
       const float lse = *element<const float>(p.lse, s, row, head);
       if (lse != dead)  // a dead split's partial may be garbage
-        sum = device::fma(device::exp2(lse - top), *element<const float>(p.partial, s, row, head, d), sum);
+        sum = device::fma(device::exp2(lse - top),
+                          *element<const float>(p.partial, s, row, head, d), sum);
     }
     const float value = total == 0.0f ? 0.0f : device::divide(sum, total);
     store_float(p.output.data, p.output.dtype, offset_of(p.output, row, head, d), value);

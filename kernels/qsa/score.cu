@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.score: one block a (row, tile of columns), one thread a column. Keys come through shared memory, so that they
-// are read in runs; the query is broadcast from there, four heads at a time. Tiles beyond the visible columns only
-// fill. Dot products are summed per chunk of the head dimension, then over the chunks: shorter sums, smaller error.
-#include "qsa/score.h"
-
+// qsa.score: one block a (row, tile of columns), one thread a column. Keys come through shared
+// memory, so that they are read in runs; the query is broadcast from there, four heads at a time.
+// Tiles beyond the visible columns only fill. Dot products are summed per chunk of the head
+// dimension, then over the chunks: shorter sums, smaller error.
 #include "qsa/launches.h"
+#include "qsa/score.h"
 
 namespace qsa {
 namespace {
@@ -12,7 +12,8 @@ namespace {
 constexpr int kColumns = 128;  // of a tile; also the threads of a block
 constexpr int kHeads = 4;      // at once
 constexpr int kDims = 64;      // of a chunk
-constexpr int kPitch = kDims + 1;  // odd: 32 threads that read one dimension of 32 keys meet 32 banks
+constexpr int kPitch =
+    kDims + 1;  // odd: 32 threads that read one dimension of 32 keys meet 32 banks
 
 DEVICE_FUNCTION int64_t visible_columns(const ScoreParams& p, int64_t row, int64_t request) {
   return smaller(groups_in(tokens_through(load_index(p.positions, row)), p.ratio),
@@ -27,9 +28,10 @@ DEVICE_FUNCTION int64_t key_offset(const ScoreParams& p, int64_t request, int64_
 }
 
 template <class K>
-DEVICE_KERNEL(kColumns) score_kernel(ScoreParams p, int64_t tiles, bool packed_keys) {
+DEVICE_KERNEL(kColumns)
+score_kernel(ScoreParams p, int64_t tiles, bool packed_keys) {
   using Four = Pack<float>;
-  DEVICE_SHARED(float, keys, kColumns * kPitch);
+  DEVICE_SHARED(float, keys, kColumns* kPitch);
   DEVICE_SHARED(Four, query, kDims);  // [dimension][head]
   DEVICE_SHARED(int64_t, key_at, kColumns);
   const int64_t row = device::block_x() / tiles, first = device::block_x() % tiles * kColumns;
@@ -39,7 +41,8 @@ DEVICE_KERNEL(kColumns) score_kernel(ScoreParams p, int64_t tiles, bool packed_k
   const int64_t visible = visible_columns(p, row, request);
   if (first == 0 && thread == 0)
     *element<int32_t>(p.visible, row) = int32_t(smaller(visible, INT32_MAX));
-  const int64_t shown = smaller(smaller(visible, columns) - first, kColumns);  // columns of this tile
+  const int64_t shown =
+      smaller(smaller(visible, columns) - first, kColumns);  // columns of this tile
   if (shown <= 0) {
     if (p.fill && column < columns) *element<float>(p.logits, row, column) = -device::infinity();
     return;
@@ -57,7 +60,8 @@ DEVICE_KERNEL(kColumns) score_kernel(ScoreParams p, int64_t tiles, bool packed_k
       for (int i = thread; i < kHeads * chunk; i += kColumns) {
         const int64_t h = head + i / chunk, d = i % chunk;
         query[d].x[i / chunk] =
-            h < p.q.size[1] ? load_float(p.q.data, p.q.dtype, offset_of(p.q, row, h, from + d)) : 0.0f;
+            h < p.q.size[1] ? load_float(p.q.data, p.q.dtype, offset_of(p.q, row, h, from + d))
+                            : 0.0f;
       }
       if (packed_keys) {
         constexpr int kPack = Pack<K>::kSize;
@@ -74,7 +78,9 @@ DEVICE_KERNEL(kColumns) score_kernel(ScoreParams p, int64_t tiles, bool packed_k
         for (int i = thread; i < int(shown) * chunk; i += kColumns) {
           const int c = i / chunk, d = i % chunk;
           keys[c * kPitch + d] =
-              key_at[c] == kMasked ? 0.0f : device::to_float(cache[key_at[c] + (from + d) * p.k_cache.stride[3]]);
+              key_at[c] == kMasked
+                  ? 0.0f
+                  : device::to_float(cache[key_at[c] + (from + d) * p.k_cache.stride[3]]);
         }
       }
       device::sync_block();

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.select: score, topk and expand over chunks of rows, through logits in the workspace. The chunks follow each
-// other on one stream, so one chunk's buffers serve all.
-#include "qsa/select.h"
-
+// qsa.select: score, topk and expand over chunks of rows, through logits in the workspace. The
+// chunks follow each other on one stream, so one chunk's buffers serve all.
 #include <algorithm>
 
 #include "qsa/launches.h"
+#include "qsa/select.h"
 
 namespace qsa {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.step: the launches of one layer's step, in a server's order, on one stream. The ring is written after compress
-// has read it; score reads the compressed cache after this step's groups are in it.
-#include "qsa/step.h"
-
+// qsa.step: the launches of one layer's step, in a server's order, on one stream. The ring is
+// written after compress has read it; score reads the compressed cache after this step's groups are
+// in it.
 #include <cmath>
 
 #include "qsa/launches.h"
+#include "qsa/step.h"
 
 namespace qsa {
 namespace {

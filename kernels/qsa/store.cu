@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // qsa.store: one block a row; elements are copied as bits, whatever they mean.
-#include "qsa/store.h"
-
 #include "qsa/launches.h"
+#include "qsa/store.h"
 
 namespace qsa {
 namespace {
@@ -20,7 +19,8 @@ DEVICE_FUNCTION int64_t slot_of(const Tensor<kMaxSlotRank>& slots, int64_t row) 
 }
 
 template <class Bits>
-DEVICE_KERNEL(kThreads) store_kernel(StoreParams p) {
+DEVICE_KERNEL(kThreads)
+store_kernel(StoreParams p) {
   const int64_t row = device::block_x();
   const int64_t slot = slot_of(p.slots, row);
   const int64_t page_size = p.cache.size[1];
@@ -49,8 +49,9 @@ DEVICE_OP(Store)
 StoreParams store_params(const toolkit::TensorView& cache, const toolkit::TensorView& slots,
                          const toolkit::TensorView& rows) {
   if (slots.rank() > kMaxSlotRank)
-    throw device::Unsupported("slot_mapping has rank " + std::to_string(slots.rank()) + ", this kernel takes " +
-                              std::to_string(kMaxSlotRank) + ": give it flat");
+    throw device::Unsupported("slot_mapping has rank " + std::to_string(slots.rank()) +
+                              ", this kernel takes " + std::to_string(kMaxSlotRank) +
+                              ": give it flat");
   StoreParams p{};
   p.cache = tensor_of<4>(cache);
   p.rows.data = rows.data<void>();
@@ -83,7 +84,8 @@ void launch_store(const StoreParams& p, void* stream) {
     case 8:
       return device::launch(store_kernel<uint64_t>, blocks(rows), kThreads, 0, stream, p);
   }
-  throw device::Unsupported("elements of " + std::to_string(toolkit::bytes_of(p.cache.dtype)) + " bytes");
+  throw device::Unsupported("elements of " + std::to_string(toolkit::bytes_of(p.cache.dtype)) +
+                            " bytes");
 }
 
 }  // namespace qsa

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.topk: one block a row. Four histogram passes over ordered 32-bit keys find the k-th largest key exactly; then
-// each wave compacts its own range of columns in order. There is no candidate buffer that could overflow: however
-// many scores share a bin, every pass reads the row again.
-#include "qsa/topk.h"
-
+// qsa.topk: one block a row. Four histogram passes over ordered 32-bit keys find the k-th largest
+// key exactly; then each wave compacts its own range of columns in order. There is no candidate
+// buffer that could overflow: however many scores share a bin, every pass reads the row again.
 #include "qsa/launches.h"
+#include "qsa/topk.h"
 
 namespace qsa {
 namespace {
@@ -31,8 +30,8 @@ DEVICE_FUNCTION uint32_t key_at(const Row& row, int64_t column) {
   return key_of(row.scores[column * row.stride]);
 }
 
-// Counts the digits at `shift` of the keys that agree with `found` above it. The lanes that share the first such
-// lane's digit are added at once: rows of equal scores would else queue for one bin.
+// Counts the digits at `shift` of the keys that agree with `found` above it. The lanes that share
+// the first such lane's digit are added at once: rows of equal scores would else queue for one bin.
 template <class Bins>
 DEVICE_FUNCTION void count_digits(Bins& bins, const Row& row, uint32_t found, int shift) {
   const uint32_t above = shift + kDigitBits < 32 ? ~uint32_t{0} << (shift + kDigitBits) : 0;
@@ -53,7 +52,8 @@ DEVICE_FUNCTION void count_digits(Bins& bins, const Row& row, uint32_t found, in
   }
 }
 
-// By one wave: the digit of the wanted-th largest key, and how many are still wanted within that digit's bin.
+// By one wave: the digit of the wanted-th largest key, and how many are still wanted within that
+// digit's bin.
 template <class Bins, class Choice>
 DEVICE_FUNCTION void choose_digit(Bins& bins, Choice& choice, uint32_t wanted) {
   constexpr int kPerLane = kBins / device::kWave;
@@ -101,7 +101,8 @@ DEVICE_KERNEL(kMaxThreads) topk_kernel(TopkParams p) {
 
   // All keys above the limit are in, and the first `wanted` that equal it.
   const int64_t share = (row.count + device::waves() - 1) / device::waves();
-  const int64_t begin = smaller(device::wave() * share, row.count), end = smaller(begin + share, row.count);
+  const int64_t begin = smaller(device::wave() * share, row.count),
+                end = smaller(begin + share, row.count);
   uint32_t above = 0, equal = 0;
   for (int64_t column = begin + device::lane(); column < end; column += device::kWave) {
     const uint32_t key = key_at(row, column);
@@ -126,11 +127,13 @@ DEVICE_KERNEL(kMaxThreads) topk_kernel(TopkParams p) {
     const uint32_t key = column < end ? key_at(row, column) : 0;
     const bool ties = column < end && key == limit;
     const device::LaneMask tied = device::ballot(ties);
-    const bool wins = ties && equal + uint32_t(device::popcount(tied & device::lanes_below())) < wanted;
+    const bool wins =
+        ties && equal + uint32_t(device::popcount(tied & device::lanes_below())) < wanted;
     const bool in = wins || (column < end && key > limit);
     const device::LaneMask taken = device::ballot(in);
     if (in)
-      *element<int32_t>(p.blocks, at, next + device::popcount(taken & device::lanes_below())) = int32_t(column);
+      *element<int32_t>(p.blocks, at, next + device::popcount(taken & device::lanes_below())) =
+          int32_t(column);
     next += device::popcount(taken);
     equal += uint32_t(device::popcount(tied));
   }
