@@ -20,9 +20,9 @@ namespace {
 void list_op(const harness::Card& card) {
   fmt::print("{:<14}{}\n", card.op(), card.contract().summary);
   for (const auto& axis : card.axes())
-    fmt::print("  axis   {:<24}{}\n", fmt::format("{}={}", axis.name, axis.default_value), axis.what);
-  for (const auto& entry : card.suite()) fmt::print("  suite  {:<24}{}\n", entry.name, entry.axes);
-  for (const auto& fault : card.faults()) fmt::print("  fault  {:<24}{}\n", fault.name, fault.what);
+    fmt::print("  axis   {:<30}{}\n", fmt::format("{}={}", axis.name, axis.default_value), axis.what);
+  for (const auto& entry : card.suite()) fmt::print("  suite  {:<30}{}\n", entry.name, entry.axes);
+  for (const auto& fault : card.faults()) fmt::print("  fault  {:<30}{}\n", fault.name, fault.what);
   fmt::print("\n");
 }
 

@@ -16,14 +16,14 @@ using harness::BadRequest;
 namespace {
 
 // CLI11 lets an option of a vector swallow all words that follow; here each flag takes one word and may be repeated.
-CLI::Option* repeated(CLI::App& app, const std::string& flags, std::vector<std::string>& into,
-                      const std::string& what) {
-  return app.add_option(flags, into, what)->allow_extra_args(false)->type_name("");
+CLI::Option* repeated(CLI::App& app, const std::string& flags, const std::string& value,
+                      std::vector<std::string>& into, const std::string& what) {
+  return app.add_option(flags, into, what)->allow_extra_args(false)->type_name(value);
 }
 
 void add_cases(CLI::App& app, Options& o) {
   app.add_option("ops", o.ops, "ops, \"qsa.attend\" or \"attend\"; none: all")->type_name("");
-  repeated(app, "-a,--axis", o.axes, "NAME=V1,V2 or NAME=FROM:TO:*2 (also :+STEP); [5,7] is one value")
+  repeated(app, "-a,--axis", "AXIS", o.axes, "name=v1,v2 or name=from:to:*2 (also :+step); [5,7] is one value")
       ->group("Cases");
   app.add_option("-p,--preset", o.preset, "shapes of a model, see `list`; -a overrides them")
       ->type_name("NAME")->group("Cases");
@@ -36,16 +36,16 @@ void add_cases(CLI::App& app, Options& o) {
 
 void add_dumps(CLI::App& app, Options& o) {
   app.add_option("--op", o.op, "the op, where the file does not say it")->type_name("OP")->group("Dumps");
-  repeated(app, "--set", o.set, "KEY=VALUE, a scalar that the file lacks or has wrong")->group("Dumps");
-  repeated(app, "--tensor", o.tensor, "NAME=FILE or NAME=FILE:KEY, a tensor from another file")->group("Dumps");
-  repeated(app, "--map", o.map, "OURS=THEIRS, the file's name of a tensor")->group("Dumps");
-  repeated(app, "--as", o.as, "NAME=DTYPE, read the bits of a tensor as bf16, e4m3fn ...")->group("Dumps");
+  repeated(app, "--set", "K=V", o.set, "a scalar that the file lacks or has wrong")->group("Dumps");
+  repeated(app, "--tensor", "N=FILE", o.tensor, "name=file or name=file:key, a tensor of another file")->group("Dumps");
+  repeated(app, "--map", "OURS=THEIRS", o.map, "the file's name of a tensor")->group("Dumps");
+  repeated(app, "--as", "N=DTYPE", o.as, "read the bits of a tensor as bf16, e4m3fn ...")->group("Dumps");
 }
 
 void add_target(CLI::App& app, Options& o) {
-  repeated(app, "-d,--device", o.devices, "simt, cuda:0, hip:0 or all; default: first GPU, else simt")
+  repeated(app, "-d,--device", "DEVICE", o.devices, "simt, cuda:0, hip:0 or all; default: first GPU, else simt")
       ->group("Where");
-  repeated(app, "--plugin", o.plugins, "FILE, a kernel plugin beside the shipped ones")->group("Where");
+  repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones")->group("Where");
   app.add_option("--impl", o.implementations, "only these implementations; default: all of an op")
       ->allow_extra_args(false)->delimiter(',')->type_name("A,B")->group("Where");
   app.add_option("--wave", o.wave, "simt: lanes of a wave, 32 or 64")->type_name("32|64")->check(CLI::IsMember({32, 64}))
@@ -127,6 +127,36 @@ std::string examples_of(const Tool& tool, const VerbName& verb) {
   return text;
 }
 
+std::string left_side(const CLI::Option& option) {
+  if (option.get_positional()) return option.get_name(true);
+  std::string text;
+  for (const auto& name : option.get_snames()) text += "-" + name + ", ";
+  text += "--" + option.get_lnames().front();
+  if (option.get_items_expected_max() > 0) {
+    text += " " + option.get_type_name().substr(0, option.get_type_name().find(':'));  // without the validators
+  }
+  return text;
+}
+
+std::string help_of(const CLI::App& app) {
+  std::vector<std::string> groups;
+  for (const auto* option : app.get_options())
+    if (std::ranges::find(groups, option->get_group()) == groups.end()) groups.push_back(option->get_group());
+  const bool words = std::ranges::any_of(app.get_options(), [](const auto* o) { return o->get_positional(); });
+  std::string text = fmt::format("{}: {}\nUsage: {} [FLAGS]{}\n", app.get_name(), app.get_description(),
+                                 app.get_name(), words ? " [WORDS]" : "");
+  for (const auto& group : groups) {
+    text += fmt::format("\n{}\n", group);
+    for (const auto* option : app.get_options()) {
+      if (option->get_group() != group) continue;
+      const std::string given = option->get_default_str();
+      text += fmt::format("  {:<24}{}{}\n", left_side(*option), option->get_description(),
+                          given.empty() ? "" : fmt::format(" [{}]", given));
+    }
+  }
+  return text + "\n" + app.get_footer();
+}
+
 std::vector<std::string> flags_of(const CLI::App& app) {
   std::vector<std::string> flags;
   for (const auto* option : app.get_options())
@@ -138,7 +168,6 @@ std::vector<std::string> flags_of(const CLI::App& app) {
 
 bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std::string>& words, Options& o) {
   CLI::App app(std::string(verb.what), fmt::format("{} {}", tool.name, verb.word));
-  app.get_formatter()->column_width(26);
   app.option_defaults()->take_last();
   app.allow_extras();
   switch (verb.verb) {
@@ -159,7 +188,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       break;
     case Verb::bench:
       add_cases(app, o);
-      repeated(app, "--load", o.load, "FILE, a dump instead of generated cases")->group("Cases");
+      repeated(app, "--load", "FILE", o.load, "a dump instead of generated cases")->group("Cases");
       add_dumps(app, o);
       add_target(app, o);
       add_measuring(app, o);
@@ -170,7 +199,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       app.add_option("files", o.files, "safetensors or .npy files, or ops; none: all ops and presets")->type_name("");
       break;
     case Verb::env:
-      repeated(app, "--plugin", o.plugins, "FILE, a kernel plugin beside the shipped ones");
+      repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones");
       break;
   }
   const std::string notes = verb.verb == Verb::list || verb.verb == Verb::env ? "" : "\n" + std::string(kExits);
@@ -178,7 +207,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them last first
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+    fmt::print("{}", help_of(app));
     return false;
   } catch (const CLI::ParseError& e) {
     throw BadRequest(fmt::format("{}; see {} {} --help", e.what(), tool.name, verb.word));

@@ -243,9 +243,9 @@ int Session::end() {
 
 std::string describe(const harness::Device& device) {
   const tk_device_info& info = device.info();
-  std::string text = fmt::format("{} ({}", device.name(), info.name);
-  if (info.arch[0]) text += fmt::format(", {}", info.arch);
-  return text + fmt::format(", wave {})", info.wave);
+  const std::string_view name = info.name;
+  if (name.starts_with(device.backend())) return std::string(name);  // "simt (host, 32 lanes)"
+  return fmt::format("{} ({}{}{})", device.name(), name, info.arch[0] ? ", " : "", info.arch);
 }
 
 }  // namespace cli

@@ -79,7 +79,7 @@ class Session {
   std::unique_ptr<harness::Watchdog> watchdog_;  // last: its thread uses all of the above
 };
 
-// What the rows of a device say: "simt (wave 32)", for the first line of a run.
+// "cuda:0 (NVIDIA H200, sm_90)", for the first line of a run.
 std::string describe(const harness::Device& device);
 // The flags that bring back where a case ran: "-d simt --wave 64 --order seed:3 --impl portable".
 std::string target_flags(const Options& options, const harness::Device* device, const std::string& implementation);

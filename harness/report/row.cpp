@@ -19,7 +19,10 @@ size_t index_of(std::string_view column) {
 
 }  // namespace
 
-void Row::set(std::string_view column, Cell value) { cells_[index_of(column)] = std::move(value); }
+void Row::set(std::string_view column, Cell value) {
+  if (const auto* text = std::get_if<std::string>(&value); text && text->empty()) value = {};
+  cells_[index_of(column)] = std::move(value);
+}
 const Cell& Row::at(std::string_view column) const { return cells_[index_of(column)]; }
 std::string Row::text(std::string_view column) const { return to_text(at(column)); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backend "fake" in host memory with one right and many wrong implementations of qsa.expand, to see what the tools make
 // of them. Its clock is the host's; it says that its times count, so that the bench can be tried without a GPU.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>

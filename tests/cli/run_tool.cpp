@@ -80,6 +80,11 @@ std::vector<std::string> column(const std::vector<std::vector<std::string>>& csv
   return cells;
 }
 
+testing::AssertionResult has(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "expected '" << part << "' in:\n" << text;
+}
+
 std::string fake(const std::string& implementation) {
   return "--plugin " TOOLKIT_FAKE_PLUGIN " -d fake --impl " + implementation;
 }

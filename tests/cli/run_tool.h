@@ -2,6 +2,8 @@
 // Runs one of the real programs as a child process and keeps what it says.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
 
@@ -24,6 +26,9 @@ std::string read_file(const std::string& path);
 std::vector<std::vector<std::string>> parse_csv(const std::string& text);
 // The column of that name of every row behind the header.
 std::vector<std::string> column(const std::vector<std::vector<std::string>>& csv, const std::string& name);
+
+// `part` is in `text`; shows both where it is not.
+testing::AssertionResult has(const std::string& text, const std::string& part);
 
 // "--plugin FILE -d fake --impl NAME"
 std::string fake(const std::string& implementation);
