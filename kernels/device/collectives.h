@@ -43,7 +43,8 @@ template <class T>
 DEVICE_FUNCTION T wave_sum(T v DEVICE_SITE_PARAMETER) {
   return wave_reduce(v, Sum() DEVICE_SITE);
 }
-// Floats follow the fmax rule: a NaN in some lanes does not reach the result, a NaN in all lanes does.
+// Floats follow the fmax rule: a NaN in some lanes does not reach the result, a NaN in all lanes
+// does.
 template <class T>
 DEVICE_FUNCTION T wave_max(T v DEVICE_SITE_PARAMETER) {
   return wave_reduce(v, Max() DEVICE_SITE);
@@ -53,8 +54,9 @@ DEVICE_FUNCTION T wave_min(T v DEVICE_SITE_PARAMETER) {
   return wave_reduce(v, Min() DEVICE_SITE);
 }
 
-// Over the block; every thread gets the result. `scratch`: a shared array of at least 32 elements of T. It may hold
-// something that other threads still read: the first barrier waits for them; after the call it is free again.
+// Over the block; every thread gets the result. `scratch`: a shared array of at least 32 elements
+// of T. It may hold something that other threads still read: the first barrier waits for them;
+// after the call it is free again.
 template <class T, class Scratch>
 DEVICE_FUNCTION T block_sum(T v, Scratch& scratch DEVICE_SITE_PARAMETER) {
   v = wave_sum(v DEVICE_SITE);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host side of the dialect: starting kernels. "backend_launch.h" is found by the include path, like "backend.h".
+// The host side of the dialect: starting kernels. "backend_launch.h" is found by the include path,
+// like "backend.h".
 //
-//   device::launch(kernel, device::Grid{x, y, z}, threads, dynamic_shared_bytes, stream, params...);
+//   device::launch(kernel, device::Grid{x, y, z}, threads, dynamic_shared_bytes, stream,
+//   params...);
 //
-// An empty grid launches nothing. A wrong configuration, and whatever the backend reports, is a LaunchError.
+// An empty grid launches nothing. A wrong configuration, and whatever the backend reports, is a
+// LaunchError.
 #pragma once
 
 #include <cstdint>

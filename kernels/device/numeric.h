@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Number formats by integer arithmetic, the same bits on every backend. device.h includes this file after the backend,
-// which brings DEVICE_FUNCTION and bit_cast.
+// Number formats by integer arithmetic, the same bits on every backend. device.h includes this file
+// after the backend, which brings DEVICE_FUNCTION and bit_cast.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,20 @@ struct f16 {
   uint16_t bits;
 };
 
-// A small float format is a sign bit, exponent and kMantissa bits, with a bias. `code` is such a number without its
-// sign, as an integer; codes of finite numbers are ordered like their values.
+// A small float format is a sign bit, exponent and kMantissa bits, with a bias. `code` is such a
+// number without its sign, as an integer; codes of finite numbers are ordered like their values.
 
-// The code nearest to |x|, ties to even, as if the exponent had no end: the caller handles overflow, infinity and NaN.
+// The code nearest to |x|, ties to even, as if the exponent had no end: the caller handles
+// overflow, infinity and NaN.
 template <int kMantissa, int kBias>
 DEVICE_FUNCTION uint32_t code_of(uint32_t magnitude_bits) {
   constexpr int kDrop = 23 - kMantissa;
-  constexpr int kFirstNormal = 127 + 1 - kBias;  // fp32 exponent field of the smallest normal number
+  constexpr int kFirstNormal = 127 + 1 - kBias;  // fp32 exponent of the smallest normal number
   const int exponent = int(magnitude_bits >> 23);
   if (exponent >= kFirstNormal) {
     const uint32_t odd = (magnitude_bits >> kDrop) & 1;
-    return ((magnitude_bits + ((1u << (kDrop - 1)) - 1 + odd)) >> kDrop) - (uint32_t(127 - kBias) << kMantissa);
+    return ((magnitude_bits + ((1u << (kDrop - 1)) - 1 + odd)) >> kDrop) -
+           (uint32_t(127 - kBias) << kMantissa);
   }
   const int drop = kDrop + kFirstNormal - exponent;
   if (drop > 25) return 0;  // also every fp32 denormal
@@ -37,9 +39,9 @@ DEVICE_FUNCTION uint32_t code_of(uint32_t magnitude_bits) {
 // The value of a finite code.
 template <int kMantissa, int kBias>
 DEVICE_FUNCTION float value_of(uint32_t code) {
-  constexpr uint32_t kTwoTo = uint32_t(127 + 1 - kBias - kMantissa) << 23;  // of one step of the denormal numbers
+  constexpr uint32_t kStep = uint32_t(128 - kBias - kMantissa) << 23;  // of denormal numbers
   const uint32_t exponent = code >> kMantissa;
-  if (exponent == 0) return float(code) * bit_cast<float>(kTwoTo);
+  if (exponent == 0) return float(code) * bit_cast<float>(kStep);
   return bit_cast<float>((code << (23 - kMantissa)) + (uint32_t(127 - kBias) << 23));
 }
 
@@ -71,7 +73,8 @@ DEVICE_FUNCTION bf16 from_float<bf16>(float x) {
 template <>
 DEVICE_FUNCTION f16 from_float<f16>(float x) {
   const uint32_t u = bit_cast<uint32_t>(x), magnitude = u & 0x7fffffffu, sign = (u >> 16) & 0x8000u;
-  if (magnitude > kInfinityBits) return f16{uint16_t(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu))};
+  if (magnitude > kInfinityBits)
+    return f16{uint16_t(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu))};
   const uint32_t code = code_of<10, 15>(magnitude);
   return f16{uint16_t(sign | (code < 0x7c00u ? code : 0x7c00u))};
 }
@@ -123,11 +126,12 @@ DEVICE_FUNCTION uint8_t encode_e5m2(float x) {
   if (magnitude > kInfinityBits) return uint8_t(sign | 0x7fu);
   return uint8_t(sign | saturated_code<2, 15>(magnitude, 0x7bu));
 }
-// As the encoder that writes this format does it: first f16 (nearest even), magnitudes clamped to 1.75, then half up.
-// There is no NaN to keep; it becomes the clamp, with its sign.
+// As the encoder that writes this format does it: first f16 (nearest even), magnitudes clamped
+// to 1.75, then half up. There is no NaN to keep; it becomes the clamp, with its sign.
 DEVICE_FUNCTION uint8_t encode_e4b15(float x) {
   const uint32_t half = from_float<f16>(x).bits, magnitude = half & 0x7fffu;
-  return uint8_t(((half >> 8) & 0x80u) | (((magnitude < 0x3f00u ? magnitude : 0x3f00u) + 0x40u) >> 7));
+  return uint8_t(((half >> 8) & 0x80u) |
+                 (((magnitude < 0x3f00u ? magnitude : 0x3f00u) + 0x40u) >> 7));
 }
 
 }  // namespace device

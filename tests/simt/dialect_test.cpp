@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each device function alone against its formula, with both widths and in every order. (tests/conformance holds the
-// same functions against a GPU.)
+// Each device function alone against its formula, with both widths and in every order.
+// (tests/conformance holds the same functions against a GPU.)
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,17 +21,20 @@ class Dialect : public testing::TestWithParam<const char*> {
   void SetUp() override { ASSERT_TRUE(simt::parse_order(GetParam(), simt::options())); }
   void TearDown() override { simt::options() = {}; }
 };
-INSTANTIATE_TEST_SUITE_P(Orders, Dialect, testing::Values("forward", "reverse", "seed:5"), [](const auto& info) {
-  std::string name = info.param;
-  std::erase(name, ':');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Orders, Dialect, testing::Values("forward", "reverse", "seed:5"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, ':');
+                           return name;
+                         });
 
 template <class T>
-DEVICE_KERNEL(kThreads) shuffles(T* out) {
+DEVICE_KERNEL(kThreads)
+shuffles(T* out) {
   const T v = static_cast<T>(device::thread() * 3 + 1);
-  const T results[] = {device::shuffle(v, (device::lane() * 7 + 3) % kWave), device::shuffle_xor(v, 5),
-                       device::shuffle_up(v, 3), device::shuffle_down(v, 3), device::shuffle_xor(v, kWave / 2)};
+  const T results[] = {device::shuffle(v, (device::lane() * 7 + 3) % kWave),
+                       device::shuffle_xor(v, 5), device::shuffle_up(v, 3),
+                       device::shuffle_down(v, 3), device::shuffle_xor(v, kWave / 2)};
   for (int i = 0; i < 5; ++i) out[device::thread() * 5 + i] = results[i];
 }
 
@@ -41,9 +44,11 @@ void shuffles_are_right() {
   device::launch(shuffles<T>, {1}, kThreads, 0, nullptr, out.data());
   for (int t = 0; t < kThreads; ++t) {
     const int l = t % kWave, first = t - l;
-    const int from[] = {(l * 7 + 3) % kWave, l ^ 5, l < 3 ? l : l - 3, l + 3 < kWave ? l + 3 : l, l ^ (kWave / 2)};
+    const int from[] = {(l * 7 + 3) % kWave, l ^ 5, l < 3 ? l : l - 3, l + 3 < kWave ? l + 3 : l,
+                        l ^ (kWave / 2)};
     for (int i = 0; i < 5; ++i)
-      ASSERT_EQ(out[t * 5 + i], static_cast<T>((first + from[i]) * 3 + 1)) << "thread " << t << " shuffle " << i;
+      ASSERT_EQ(out[t * 5 + i], static_cast<T>((first + from[i]) * 3 + 1))
+          << "thread " << t << " shuffle " << i;
   }
 }
 
@@ -80,7 +85,8 @@ TEST_P(Dialect, VotesSeeTheLanesOfTheWave) {
       }
     const bool has_40 = first <= 40 && 40 < first + kWave;
     const int want[] = {count, lowest, below, has_40, !has_40, -1};
-    for (int i = 0; i < 6; ++i) ASSERT_EQ(out[t * 6 + i], want[i]) << "thread " << t << " vote " << i;
+    for (int i = 0; i < 6; ++i)
+      ASSERT_EQ(out[t * 6 + i], want[i]) << "thread " << t << " vote " << i;
   }
 }
 
@@ -91,17 +97,21 @@ DEVICE_KERNEL(kThreads) reductions(const float* in, float* out, int* out_int) {
   const float results[] = {device::wave_sum(x), device::wave_max(x), device::wave_min(x),
                            device::block_sum(x, floats), device::block_max(x, floats)};
   for (int i = 0; i < 5; ++i) out[device::thread() * 5 + i] = results[i];
-  const int n = device::block_sum(device::thread(), ints);  // the scratch is free again after each call
-  out_int[device::thread()] = n + device::block_max(device::thread(), ints) + device::block_sum(1, ints);
+  const int n =
+      device::block_sum(device::thread(), ints);  // the scratch is free again after each call
+  out_int[device::thread()] =
+      n + device::block_max(device::thread(), ints) + device::block_sum(1, ints);
 }
 
 TEST_P(Dialect, ReductionsGiveEveryLaneTheResult) {
   std::vector<float> in(kThreads), out(kThreads * 5);
   std::vector<int> out_int(kThreads);
   std::mt19937 random(3);
-  for (float& x : in) x = static_cast<float>(static_cast<int>(random() % 2001) - 1000);  // sums are exact
+  for (float& x : in)
+    x = static_cast<float>(static_cast<int>(random() % 2001) - 1000);  // sums are exact
   in[7] = device::nan();
-  device::launch(reductions, {1}, kThreads, 0, nullptr, static_cast<const float*>(in.data()), out.data(), out_int.data());
+  device::launch(reductions, {1}, kThreads, 0, nullptr, static_cast<const float*>(in.data()),
+                 out.data(), out_int.data());
   float block_max = -INFINITY;
   for (float x : in) block_max = std::fmax(block_max, x);
   for (int t = 0; t < kThreads; ++t) {
@@ -125,7 +135,8 @@ TEST_P(Dialect, ReductionsGiveEveryLaneTheResult) {
 DEVICE_KERNEL(kThreads) sum_two_ways(const float* in, float* out) {
   const float x = in[device::thread()];
   float by_shuffles = x;
-  for (int mask = kWave / 2; mask > 0; mask /= 2) by_shuffles += device::shuffle_xor(by_shuffles, mask);
+  for (int mask = kWave / 2; mask > 0; mask /= 2)
+    by_shuffles += device::shuffle_xor(by_shuffles, mask);
   out[device::thread()] = device::wave_sum(x);
   out[kThreads + device::thread()] = by_shuffles;
 }
@@ -134,7 +145,8 @@ TEST_P(Dialect, AWaveSumHasTheBitsOfASumByShuffles) {
   std::vector<float> in(kThreads), out(2 * kThreads);
   std::mt19937 random(9);
   for (float& x : in) x = std::uniform_real_distribution<float>(-1, 1)(random);
-  device::launch(sum_two_ways, {1}, kThreads, 0, nullptr, static_cast<const float*>(in.data()), out.data());
+  device::launch(sum_two_ways, {1}, kThreads, 0, nullptr, static_cast<const float*>(in.data()),
+                 out.data());
   for (int t = 0; t < kThreads; ++t) ASSERT_EQ(out[t], out[kThreads + t]) << t;
 }
 
@@ -171,12 +183,14 @@ TEST_P(Dialect, AtomicsLoseNothingAndReturnTheOldValue) {
     EXPECT_EQ(c.wide, static_cast<uint64_t>(kThreads) << 33);
     EXPECT_EQ(c.real, kThreads * 0.5f);
     olds.push_back(c.exchanged);  // a chain: every value once
-    EXPECT_EQ(std::set<uint32_t>(olds.begin(), olds.end()).size(), static_cast<size_t>(kThreads + 1));
+    EXPECT_EQ(std::set<uint32_t>(olds.begin(), olds.end()).size(),
+              static_cast<size_t>(kThreads + 1));
   }
 }
 
 template <class T>
-DEVICE_KERNEL(64) product(const uint16_t* in_a, const uint16_t* in_b, float* inout_c, int* seen) {
+DEVICE_KERNEL(64)
+product(const uint16_t* in_a, const uint16_t* in_b, float* inout_c, int* seen) {
   using M = device::Mma<T>;
   typename M::A a;
   typename M::B b;
@@ -203,7 +217,9 @@ void products_are_right(double step) {
   using M = device::Mma<T>;
   std::mt19937 random(11);
   const int most = step == 1 ? 8 : static_cast<int>(1 / step) - 1;
-  const auto draw = [&] { return static_cast<float>(step * (static_cast<int>(random() % (2 * most + 1)) - most)); };
+  const auto draw = [&] {
+    return static_cast<float>(step * (static_cast<int>(random() % (2 * most + 1)) - most));
+  };
   std::vector<float> a(M::M * M::K), b(M::K * M::N), c(M::M * M::N);
   std::vector<uint16_t> a_bits, b_bits;
   for (float& x : a) a_bits.push_back(device::from_float<T>(x = draw()).bits);
@@ -223,7 +239,8 @@ void products_are_right(double step) {
         const double p = static_cast<double>(a[i * M::K + k]) * b[k * M::N + j];
         sum += p, size += std::fabs(p);
       }
-      // Products are exact in fp32; each of the K additions rounds by at most half a unit of what is summed so far.
+      // Products are exact in fp32; each of the K additions rounds by at most half a unit of what
+      // is summed so far.
       const double bound = step == 1 ? 0 : M::K * std::ldexp(size, -24);
       ASSERT_LE(std::fabs(d[i * M::N + j] - sum), bound) << i << " " << j;
     }
@@ -246,22 +263,30 @@ DEVICE_KERNEL(64) coordinates(int* out) {
   for (int e = 0; e < M::C::kSize; ++e) *o++ = M::c_row(e) * 16 + M::c_col(e);
 }
 
-// Spot values from the vendors' tables: NVIDIA's of m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"), AMD's of
-// v_mfma_f32_16x16x16 (lane i holds row or column i mod 16, k or row 4 * (i / 16) + element).
+// Spot values from the vendors' tables: NVIDIA's of m16n8k16 (PTX ISA, "Matrix fragments for
+// mma.m16n8k16"), AMD's of v_mfma_f32_16x16x16 (lane i holds row or column i mod 16, k or row 4 *
+// (i / 16) + element).
 TEST(DialectLayout, FragmentsLieAsInHardware) {
   std::vector<int> out(64 * 24);
   device::launch(coordinates, {1}, kWave, 0, nullptr, out.data());
   const int* lane6 = out.data() + 6 * 24;
   const int* last = out.data() + (kWave - 1) * 24;
   if (kWave == 32) {
-    EXPECT_EQ(std::vector<int>(lane6, lane6 + 8), (std::vector<int>{20, 21, 148, 149, 28, 29, 156, 157}));  // row 1 or 9
-    EXPECT_EQ(std::vector<int>(lane6 + 8, lane6 + 12), (std::vector<int>{4 * 16 + 1, 5 * 16 + 1, 12 * 16 + 1, 13 * 16 + 1}));
-    EXPECT_EQ(std::vector<int>(lane6 + 16, lane6 + 20), (std::vector<int>{16 + 4, 16 + 5, 9 * 16 + 4, 9 * 16 + 5}));
-    EXPECT_EQ(std::vector<int>(last + 16, last + 20), (std::vector<int>{7 * 16 + 6, 7 * 16 + 7, 15 * 16 + 6, 15 * 16 + 7}));
+    EXPECT_EQ(std::vector<int>(lane6, lane6 + 8),
+              (std::vector<int>{20, 21, 148, 149, 28, 29, 156, 157}));  // row 1 or 9
+    EXPECT_EQ(std::vector<int>(lane6 + 8, lane6 + 12),
+              (std::vector<int>{4 * 16 + 1, 5 * 16 + 1, 12 * 16 + 1, 13 * 16 + 1}));
+    EXPECT_EQ(std::vector<int>(lane6 + 16, lane6 + 20),
+              (std::vector<int>{16 + 4, 16 + 5, 9 * 16 + 4, 9 * 16 + 5}));
+    EXPECT_EQ(std::vector<int>(last + 16, last + 20),
+              (std::vector<int>{7 * 16 + 6, 7 * 16 + 7, 15 * 16 + 6, 15 * 16 + 7}));
   } else {
-    EXPECT_EQ(std::vector<int>(lane6, lane6 + 4), (std::vector<int>{96, 97, 98, 99}));  // row 6, k 0 to 3
-    EXPECT_EQ(std::vector<int>(lane6 + 8, lane6 + 12), (std::vector<int>{6, 16 + 6, 32 + 6, 48 + 6}));
-    EXPECT_EQ(std::vector<int>(last + 8, last + 12), (std::vector<int>{207, 223, 239, 255}));  // k 12 to 15, column 15
+    EXPECT_EQ(std::vector<int>(lane6, lane6 + 4),
+              (std::vector<int>{96, 97, 98, 99}));  // row 6, k 0 to 3
+    EXPECT_EQ(std::vector<int>(lane6 + 8, lane6 + 12),
+              (std::vector<int>{6, 16 + 6, 32 + 6, 48 + 6}));
+    EXPECT_EQ(std::vector<int>(last + 8, last + 12),
+              (std::vector<int>{207, 223, 239, 255}));  // k 12 to 15, column 15
     EXPECT_EQ(std::vector<int>(last + 16, last + 20), (std::vector<int>{207, 223, 239, 255}));
   }
 }
@@ -271,7 +296,8 @@ DEVICE_KERNEL(64) special_products(const uint16_t* values, float* out) {
   M::A a;
   M::B b;
   M::C c;
-  for (int e = 0; e < M::A::kSize; ++e) a.set(e, M::a_row(e) == M::a_k(e) ? values[M::a_row(e)] : 0);
+  for (int e = 0; e < M::A::kSize; ++e)
+    a.set(e, M::a_row(e) == M::a_k(e) ? values[M::a_row(e)] : 0);
   for (int e = 0; e < M::B::kSize; ++e) b.set(e, M::b_col(e) == 0 ? 0x3c00 : 0);
   M::multiply(c, a, b);
   for (int e = 0; e < M::C::kSize; ++e)

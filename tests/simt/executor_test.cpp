@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor from a kernel's side: what it runs, in which orders, and what it reports. Compiled for both widths.
+// The executor from a kernel's side: what it runs, in which orders, and what it reports. Compiled
+// for both widths.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -26,7 +27,8 @@ std::string report(Run run) {
 }
 
 void expect_in(const std::string& text, std::initializer_list<std::string> parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\n in: " << text;
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n in: " << text;
 }
 
 // How reports give that line of this file.
@@ -38,14 +40,17 @@ class Simt : public testing::TestWithParam<const char*> {
   void SetUp() override { ASSERT_TRUE(simt::parse_order(GetParam(), simt::options())); }
   void TearDown() override { simt::options() = {}; }
 };
-INSTANTIATE_TEST_SUITE_P(Orders, Simt, testing::Values("forward", "reverse", "seed:1", "seed:2"), [](const auto& info) {
-  std::string name = info.param;
-  std::erase(name, ':');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Orders, Simt, testing::Values("forward", "reverse", "seed:1", "seed:2"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, ':');
+                           return name;
+                         });
 
 DEVICE_KERNEL(256) indices(int* out) {
-  const int block = (device::block_z() * device::blocks_y() + device::block_y()) * device::blocks_x() + device::block_x();
+  const int block =
+      (device::block_z() * device::blocks_y() + device::block_y()) * device::blocks_x() +
+      device::block_x();
   const int at = block * device::threads() + device::wave() * kWave + device::lane();
   out[at] = device::thread() + 1000 * device::waves();
 }
@@ -53,7 +58,8 @@ DEVICE_KERNEL(256) indices(int* out) {
 TEST_P(Simt, RunsEveryThreadOfAThreeDimensionalGridOnce) {
   std::vector<int> out(2 * 3 * 4 * 256, -1);
   device::launch(indices, {2, 3, 4}, 256, 0, nullptr, out.data());
-  for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], static_cast<int>(i % 256) + 1000 * (256 / kWave)) << i;
+  for (size_t i = 0; i < out.size(); ++i)
+    ASSERT_EQ(out[i], static_cast<int>(i % 256) + 1000 * (256 / kWave)) << i;
 }
 
 TEST_P(Simt, SpreadsBlocksOverOsThreads) {
@@ -73,8 +79,12 @@ TEST(SimtLaunch, RefusesConfigurationsThatNoDeviceTakes) {
   int* out = nullptr;
   expect_in(report([&] { device::launch(indices, {1}, 65, 0, nullptr, out); }),
             {"indices", "a multiple of " + std::to_string(kWave), "got 65"});
-  expect_in(report([&] { device::launch(indices, {1}, 2048, 0, nullptr, out); }), {"1 to 1024 threads", "got 2048"});
-  expect_in(report([&] { device::launch(indices, {1, 70000}, 64, 0, nullptr, out); }), {"blocks along y", "got 70000"});
+  expect_in(report([&] { device::launch(indices, {1}, 2048, 0, nullptr, out); }),
+            {"1 to 1024 threads", "got 2048"});
+  expect_in(report([&] {
+              device::launch(indices, {1, 70000}, 64, 0, nullptr, out);
+            }),
+            {"blocks along y", "got 70000"});
   expect_in(report([&] { device::launch(indices, {1}, 64, 1 << 20, nullptr, out); }),
             {"dynamic shared memory", "got 1048576"});
 }
@@ -167,9 +177,15 @@ constexpr int kIndexOutside = __LINE__ - 2;
 TEST_P(Simt, ReportsAnIndexOutsideASharedArray) {
   for (int index : {40, -1, 1 << 30}) {
     const int in_wave = 37 % kWave;
-    expect_in(report([&] { device::launch(index_outside, {2, 2}, 64, 0, nullptr, index); }),
-              {"index_outside, block (", "thread 37 (wave " + std::to_string(37 / kWave) + ", lane " + std::to_string(in_wave) + ")",
-               line(kIndexOutside), "index " + std::to_string(index) + " is outside the shared array 'scratch' of 40 elements"});
+    expect_in(report([&] {
+                device::launch(index_outside, {2, 2}, 64, 0, nullptr, index);
+              }),
+              {"index_outside, block (",
+               "thread 37 (wave " + std::to_string(37 / kWave) + ", lane " +
+                   std::to_string(in_wave) + ")",
+               line(kIndexOutside),
+               "index " + std::to_string(index) +
+                   " is outside the shared array 'scratch' of 40 elements"});
   }
   EXPECT_EQ(report([&] { device::launch(index_outside, {2, 2}, 64, 0, nullptr, 39); }), "");
 }
@@ -219,14 +235,16 @@ TEST_P(Simt, ReportsABarrierThatOneThreadSkips) {
 
 TEST_P(Simt, ReportsABarrierThatSomeWavesSkip) {
   std::vector<int> out(128);
-  expect_in(report([&] { device::launch(barrier_in_a_branch, {1}, 128, 0, nullptr, out.data()); }), {"sync_block"});
+  expect_in(report([&] { device::launch(barrier_in_a_branch, {1}, 128, 0, nullptr, out.data()); }),
+            {"sync_block"});
 }
 
 TEST_P(Simt, ReportsADeadlockWithThePlacesWhereLanesWait) {
   std::vector<int> out(128);
-  const std::string text = report([&] { device::launch(barrier_against_shuffle, {5}, 128, 0, nullptr, out.data()); });
-  expect_in(text, {"barrier_against_shuffle, block (", "deadlock", "lane 3 in sync_block at", "in a shuffle at",
-                   line(kShuffleLine)});
+  const std::string text =
+      report([&] { device::launch(barrier_against_shuffle, {5}, 128, 0, nullptr, out.data()); });
+  expect_in(text, {"barrier_against_shuffle, block (", "deadlock", "lane 3 in sync_block at",
+                   "in a shuffle at", line(kShuffleLine)});
 }
 
 DEVICE_KERNEL(64) divergent_shuffle(int* out) {
@@ -245,7 +263,9 @@ DEVICE_KERNEL(64) one_lane_skips_the_shuffle(int* out) {
   if (device::lane() == 5) return;
   out[device::thread()] = device::shuffle_xor(device::thread(), 1);
 }
-DEVICE_KERNEL(64) shuffle_from_nowhere(int* out) { out[device::thread()] = device::shuffle(device::thread(), kWave); }
+DEVICE_KERNEL(64) shuffle_from_nowhere(int* out) {
+  out[device::thread()] = device::shuffle(device::thread(), kWave);
+}
 DEVICE_KERNEL(128) two_barriers(int* out) {
   if (device::thread() < 64)
     device::sync_block();
@@ -257,13 +277,16 @@ DEVICE_KERNEL(128) two_barriers(int* out) {
 TEST_P(Simt, ReportsDivergentCollectives) {
   std::vector<int> out(128);
   expect_in(report([&] { device::launch(divergent_shuffle, {1}, 64, 0, nullptr, out.data()); }),
-            {"divergent_shuffle", "divergent: a shuffle here, while lane", "of the same wave wait in a shuffle at"});
+            {"divergent_shuffle", "divergent: a shuffle here, while lane",
+             "of the same wave wait in a shuffle at"});
   expect_in(report([&] { device::launch(vote_against_shuffle, {1}, 64, 0, nullptr, out.data()); }),
             {"vote_against_shuffle", "divergent", "a vote", "a shuffle"});
-  expect_in(report([&] { device::launch(one_lane_skips_the_shuffle, {1}, 64, 0, nullptr, out.data()); }),
-            {"one_lane_skips_the_shuffle", "a shuffle", "lane"});
-  expect_in(report([&] { device::launch(shuffle_from_nowhere, {1}, 64, 0, nullptr, out.data()); }),
-            {"shuffle from lane " + std::to_string(kWave) + " of a wave of " + std::to_string(kWave)});
+  expect_in(
+      report([&] { device::launch(one_lane_skips_the_shuffle, {1}, 64, 0, nullptr, out.data()); }),
+      {"one_lane_skips_the_shuffle", "a shuffle", "lane"});
+  expect_in(
+      report([&] { device::launch(shuffle_from_nowhere, {1}, 64, 0, nullptr, out.data()); }),
+      {"shuffle from lane " + std::to_string(kWave) + " of a wave of " + std::to_string(kWave)});
   expect_in(report([&] { device::launch(two_barriers, {1}, 128, 0, nullptr, out.data()); }),
             {"two_barriers", "divergent: sync_block here", "threads wait in sync_block at"});
 }
@@ -272,7 +295,9 @@ TEST_P(Simt, StaysUsableAfterEveryReport) {
   std::vector<int> out(128);
   for (int round = 0; round < 20; ++round) {
     simt::options().os_threads = 1 + round % 2;
-    EXPECT_NE(report([&] { device::launch(barrier_against_shuffle, {5}, 128, 0, nullptr, out.data()); }), "");
+    EXPECT_NE(
+        report([&] { device::launch(barrier_against_shuffle, {5}, 128, 0, nullptr, out.data()); }),
+        "");
     EXPECT_NE(report([&] { device::launch(index_outside, {2}, 64, 0, nullptr, 99); }), "");
     std::vector<int> fine(2 * 64, -1);
     device::launch(indices, {2}, 64, 0, nullptr, fine.data());
@@ -286,7 +311,8 @@ DEVICE_KERNEL(64) throws() {
 }
 
 TEST_P(Simt, ReportsAnExceptionOfTheKernel) {
-  expect_in(report([&] { device::launch(throws, {1}, 64, 0, nullptr); }), {"throws, block (0, 0, 0), thread 9", "nine"});
+  expect_in(report([&] { device::launch(throws, {1}, 64, 0, nullptr); }),
+            {"throws, block (0, 0, 0), thread 9", "nine"});
 }
 
 struct Counted {
@@ -310,8 +336,9 @@ enum class CopyFault { none, target, source, not_shared, never_waited, never_com
 DEVICE_KERNEL(64) copies(float* out, const float* in, CopyFault fault) {
   DEVICE_SHARED(float, s, 4 * 64 + 4);
   const int t = device::thread();
-  device::copy_async16(fault == CopyFault::not_shared ? out + 4 * t : &s[4 * t + (fault == CopyFault::target)],
-                       in + 4 * t + (fault == CopyFault::source), t % 2 == 0);
+  device::copy_async16(
+      fault == CopyFault::not_shared ? out + 4 * t : &s[4 * t + (fault == CopyFault::target)],
+      in + 4 * t + (fault == CopyFault::source), t % 2 == 0);
   if (fault == CopyFault::never_committed) return;
   device::copy_async_commit();
   if (fault == CopyFault::never_waited) return;
@@ -333,11 +360,14 @@ TEST_P(Simt, ReportsMisuseOfAsynchronousCopies) {
   const auto with = [&](CopyFault fault) {
     return report([&] { device::launch(copies, {1}, 64, 0, nullptr, out, in, fault); });
   };
-  expect_in(with(CopyFault::target), {"copies, block", "copy_async16: the target is not aligned to 16 bytes"});
+  expect_in(with(CopyFault::target),
+            {"copies, block", "copy_async16: the target is not aligned to 16 bytes"});
   expect_in(with(CopyFault::source), {"copy_async16: the source is not aligned to 16 bytes"});
   expect_in(with(CopyFault::not_shared), {"copy_async16: the target is not in shared memory"});
-  expect_in(with(CopyFault::never_waited), {"1 asynchronous copies that no copy_async_wait covered"});
-  expect_in(with(CopyFault::never_committed), {"1 asynchronous copies that no copy_async_wait covered"});
+  expect_in(with(CopyFault::never_waited),
+            {"1 asynchronous copies that no copy_async_wait covered"});
+  expect_in(with(CopyFault::never_committed),
+            {"1 asynchronous copies that no copy_async_wait covered"});
 }
 
 DEVICE_KERNEL(64) pipeline(float* out, const float* in, int steps) {
@@ -345,7 +375,8 @@ DEVICE_KERNEL(64) pipeline(float* out, const float* in, int steps) {
   const int t = device::thread();
   const auto fetch = [&](int step) {
     const bool valid = step < steps;
-    device::copy_async16(&s[(step % 3 * 64 + t) * 4], valid ? in + (step * 64 + t) * 4 : nullptr, valid);
+    device::copy_async16(&s[(step % 3 * 64 + t) * 4], valid ? in + (step * 64 + t) * 4 : nullptr,
+                         valid);
     device::copy_async_commit();
   };
   fetch(0);
@@ -366,7 +397,8 @@ TEST_P(Simt, RunsAPipelineOfAsynchronousCopies) {
   constexpr int kSteps = 7;
   std::vector<float> in(kSteps * 64 * 4), out(64);
   std::iota(in.begin(), in.end(), 0.0f);
-  device::launch(pipeline, {1}, 64, 0, nullptr, out.data(), static_cast<const float*>(in.data()), kSteps);
+  device::launch(pipeline, {1}, 64, 0, nullptr, out.data(), static_cast<const float*>(in.data()),
+                 kSteps);
   for (int t = 0; t < 64; ++t) {
     float want = 0;
     for (int s = 0; s < kSteps; ++s) want += in[(s * 64 + 63 - t) * 4];
@@ -381,12 +413,14 @@ DEVICE_KERNEL(64) fragment_outside(float* out) {
 
 TEST_P(Simt, ReportsAFragmentElementThatDoesNotExist) {
   std::vector<float> out(64);
-  expect_in(report([&] { device::launch(fragment_outside, {1}, 64, 0, nullptr, out.data()); }), {"of a fragment of 4"});
+  expect_in(report([&] { device::launch(fragment_outside, {1}, 64, 0, nullptr, out.data()); }),
+            {"of a fragment of 4"});
 }
 
 namespace inner {
 template <class T>
-DEVICE_KERNEL(64) named(T) {
+DEVICE_KERNEL(64)
+named(T) {
   if (device::thread() == 0) device::sync_block();
 }
 }  // namespace inner

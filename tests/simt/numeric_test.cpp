@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number formats of device/numeric.h against their definitions in double precision: every code is decoded, and
-// encoding is tried at every number of the format, between neighbours, and at the ends.
+// The number formats of device/numeric.h against their definitions in double precision: every code
+// is decoded, and encoding is tried at every number of the format, between neighbours, and at the
+// ends.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,21 +27,30 @@ struct Format {
   uint32_t sign() const { return 1u << (exponent + mantissa); }
   double value(uint32_t code) const {
     const uint32_t e = code >> mantissa, m = code & ((1u << mantissa) - 1);
-    return e == 0 ? std::ldexp(m, 1 - bias - mantissa) : std::ldexp((1u << mantissa) + m, static_cast<int>(e) - bias - mantissa);
+    return e == 0 ? std::ldexp(m, 1 - bias - mantissa)
+                  : std::ldexp((1u << mantissa) + m, static_cast<int>(e) - bias - mantissa);
   }
 };
 
 template <class T>
 Format half(const char* name, int exponent, int mantissa, int bias, uint32_t largest) {
-  return {name, exponent, mantissa, bias, largest, kInf,
+  return {name,
+          exponent,
+          mantissa,
+          bias,
+          largest,
+          kInf,
           [](uint32_t c) { return device::to_float(T{static_cast<uint16_t>(c)}); },
           [](float x) { return device::from_float<T>(x).bits; }};
 }
 
 std::vector<Format> formats() {
   using namespace device;
-  const auto byte = [](float (*f)(uint8_t)) { return [f](uint32_t c) { return f(static_cast<uint8_t>(c)); }; };
-  return {half<f16>("f16", 5, 10, 15, 0x7bff), half<bf16>("bf16", 8, 7, 127, 0x7f7f),
+  const auto byte = [](float (*f)(uint8_t)) {
+    return [f](uint32_t c) { return f(static_cast<uint8_t>(c)); };
+  };
+  return {half<f16>("f16", 5, 10, 15, 0x7bff),
+          half<bf16>("bf16", 8, 7, 127, 0x7f7f),
           {"e4m3fn", 4, 3, 7, 0x7e, 448, byte(decode_e4m3fn), encode_e4m3fn},
           {"e4m3fnuz", 4, 3, 8, 0x7f, 240, byte(decode_e4m3fnuz), encode_e4m3fnuz},
           {"e5m2", 5, 2, 15, 0x7b, 57344, byte(decode_e5m2), encode_e5m2}};
@@ -66,12 +76,14 @@ TEST(Numeric, EncodingIsToTheNearestAndTiesGoToEven) {
     const bool no_minus_zero = std::string(f.name) == "e4m3fnuz";
     const auto expect = [&](float x, uint32_t code) {
       ASSERT_EQ(f.encode(x), code) << f.name << " " << x;
-      ASSERT_EQ(f.encode(-x), no_minus_zero && code == 0 ? 0 : code | f.sign()) << f.name << " " << -x;
+      ASSERT_EQ(f.encode(-x), no_minus_zero && code == 0 ? 0 : code | f.sign())
+          << f.name << " " << -x;
     };
     for (uint32_t c = 0; c < f.largest; ++c) {
       const double low = f.value(c), high = f.value(c + 1);
       const auto middle = static_cast<float>((low + high) / 2);
-      if (static_cast<double>(middle) != (low + high) / 2) continue;  // bf16 denormals have no middle in fp32
+      if (static_cast<double>(middle) != (low + high) / 2)
+        continue;  // bf16 denormals have no middle in fp32
       expect(static_cast<float>(low), c);
       expect(middle, c + c % 2);
       expect(std::nextafter(middle, 0.0f), c);
@@ -85,7 +97,8 @@ TEST(Numeric, TooLargeNumbersSaturateOrBecomeInfinity) {
     const double last = f.value(f.largest), step = last - f.value(f.largest - 1);
     const auto middle = static_cast<float>(last + step / 2);
     EXPECT_EQ(f.decode(f.encode(std::nextafter(middle, 0.0f))), last) << f.name;
-    for (float x : {middle, 2 * middle < kInf ? 2 * middle : middle, std::numeric_limits<float>::max(), kInf}) {
+    for (float x : {middle, 2 * middle < kInf ? 2 * middle : middle,
+                    std::numeric_limits<float>::max(), kInf}) {
       if (x < middle) continue;
       EXPECT_EQ(f.decode(f.encode(x)), f.beyond) << f.name << " " << x;
       EXPECT_EQ(f.decode(f.encode(-x)), -f.beyond) << f.name << " " << x;

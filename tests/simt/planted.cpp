@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels with one fault planted in each, and the same kernels without it: planted FAULT wrong|right [ORDER].
-// Runs it in that order or in several, prints how many values are wrong and ends with 1 if there are any; a race is for
-// ThreadSanitizer to report, and an access outside for AddressSanitizer. Built plain and under both (CMakeLists.txt).
+// Kernels with one fault planted in each, and the same kernels without it: planted FAULT
+// wrong|right [ORDER]. Runs it in that order or in several, prints how many values are wrong and
+// ends with 1 if there are any; a race is for ThreadSanitizer to report, and an access outside for
+// AddressSanitizer. Built plain and under both (CMakeLists.txt).
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -106,7 +107,8 @@ DEVICE_KERNEL(kWave) copy_wait(int* out, const int* in, bool right) {
   device::copy_async_wait<0>();
 }
 
-// One element past the end of global memory is read; the value is dropped, so only AddressSanitizer can tell.
+// One element past the end of global memory is read; the value is dropped, so only AddressSanitizer
+// can tell.
 DEVICE_KERNEL(kWave) global_read(int* out, const int* in, bool right) {
   const int t = device::thread();
   const volatile int* p = in;
@@ -159,7 +161,8 @@ const std::map<std::string, Fault> kFaults{
 
 // True: all values are right, and the executor has nothing to report.
 bool fine(const Fault& fault, bool right, const char* order) {
-  if (!simt::parse_order(order, simt::options())) return std::fprintf(stderr, "no such order: %s\n", order), false;
+  if (!simt::parse_order(order, simt::options()))
+    return std::fprintf(stderr, "no such order: %s\n", order), false;
   std::vector<int> out(kThreads + 1), in(4 * kThreads);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int>(i);
   try {
@@ -177,7 +180,8 @@ bool fine(const Fault& fault, bool right, const char* order) {
 
 int main(int argc, char** argv) {
   const auto fault = argc > 1 ? kFaults.find(argv[1]) : kFaults.end();
-  if (argc < 3 || fault == kFaults.end()) return std::fprintf(stderr, "usage: planted FAULT wrong|right [ORDER]\n"), 2;
+  if (argc < 3 || fault == kFaults.end())
+    return std::fprintf(stderr, "usage: planted FAULT wrong|right [ORDER]\n"), 2;
   const bool right = std::strcmp(argv[2], "right") == 0;
   std::vector<const char*> orders{"forward", "reverse", "seed:1", "seed:2"};
   if (argc > 3) orders = {argv[3]};

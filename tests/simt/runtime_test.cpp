@@ -72,7 +72,8 @@ TEST(SimtRuntime, OptionsAreOrderAndThreads) {
   EXPECT_EQ(simt::options().order, simt::Order::shuffled);
   EXPECT_EQ(simt::options().seed, 17u);
   EXPECT_EQ(runtime().set_option("order", "backwards"), TK_INVALID);
-  EXPECT_NE(std::string(runtime().last_error()).find("forward, reverse or seed:N, got 'backwards'"), std::string::npos);
+  EXPECT_NE(std::string(runtime().last_error()).find("forward, reverse or seed:N, got 'backwards'"),
+            std::string::npos);
   EXPECT_EQ(runtime().set_option("threads", "3"), TK_OK);
   EXPECT_EQ(simt::options().os_threads, 3);
   for (const char* threads : {"0", "", "x", "3x", "257"})

@@ -92,8 +92,8 @@ T shuffle_down(T v, int delta, Site site = Site::current()) {
   return device::shuffle(v, lane() + delta < kWave ? lane() + delta : lane(), site);
 }
 
-// Five shuffles in one meeting: the lanes' values pass through the same additions as by shuffle_xor, so that the bits
-// are the same. Used by collectives.h.
+// A reduction in one meeting of the lanes: their values are combined in the same order as by
+// shuffle_xor, so that the bits are the same. Used by collectives.h.
 #define DEVICE_WAVE_REDUCE
 template <Shuffled T, class Combine>
 T wave_reduce(T v, Combine, Site site) {
@@ -117,7 +117,9 @@ T wave_reduce(T v, Combine, Site site) {
 
 // Votes.
 using LaneMask = std::conditional_t<kWave == 32, uint32_t, uint64_t>;
-inline LaneMask ballot(bool b, Site site = Site::current()) { return static_cast<LaneMask>(simt::ballot(b, site)); }
+inline LaneMask ballot(bool b, Site site = Site::current()) {
+  return static_cast<LaneMask>(simt::ballot(b, site));
+}
 inline int popcount(LaneMask m) { return std::popcount(m); }
 inline int first_lane(LaneMask m) { return m ? std::countr_zero(m) : -1; }
 inline LaneMask lanes_below() { return (LaneMask{1} << lane()) - 1; }
@@ -164,8 +166,9 @@ T atomic_cas(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> des
   return expected;
 }
 
-// Asynchronous copies: the target is 0xff until a wait covers the copy, and only then is the source read.
-inline void copy_async16(void* shared, const void* global, bool valid, Site site = Site::current()) {
+// Asynchronous copies: the target is 0xff until a wait covers the copy; only then is the source read.
+inline void copy_async16(void* shared, const void* global, bool valid,
+                         Site site = Site::current()) {
   simt::begin_copy({shared, valid ? global : nullptr}, site);
   const uint64_t poison[2] = {~uint64_t{0}, ~uint64_t{0}};
   std::memcpy(shared, poison, 16);
@@ -196,7 +199,8 @@ inline float floor(float x) { return std::floor(x); }
 inline bool isnan(float x) { return x != x; }
 inline float infinity() { return std::numeric_limits<float>::infinity(); }
 inline float nan() { return std::numeric_limits<float>::quiet_NaN(); }
-// Not std::fmin: it answers a signalling NaN (a bf16 such as 0x7f81 becomes one) with NaN, where GPUs give the other.
+// Not std::fmin: it answers a signalling NaN (a bf16 such as 0x7f81 becomes one) with NaN, where
+// GPUs give the other.
 inline float min(float a, float b) { return isnan(a) || b < a ? b : a; }
 inline float max(float a, float b) { return isnan(a) || a < b ? b : a; }
 template <std::integral T>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device::launch on the host: runs the whole grid and returns. Included by device/launch.h, which declares Grid and
-// LaunchError.
+// device::launch on the host: runs the whole grid and returns. Included by device/launch.h, which
+// declares Grid and LaunchError.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,18 @@
 namespace device {
 
 template <class... Params, class... Arguments>
-void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes, void* /*stream*/,
-            Arguments&&... arguments) {
-  static_assert(sizeof...(Params) == sizeof...(Arguments), "a kernel is launched with all of its parameters");
+void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
+            void* /*stream*/, Arguments&&... arguments) {
+  static_assert(sizeof...(Params) == sizeof...(Arguments),
+                "a kernel is launched with all of its parameters");
   struct Call {
     void (*kernel)(Params...);
     std::tuple<Params...> params;
   } call{kernel, {std::forward<Arguments>(arguments)...}};
   const simt::Launch launch{
       .kernel = reinterpret_cast<const void*>(kernel),
-      .body = [](void* p) { std::apply(static_cast<Call*>(p)->kernel, static_cast<Call*>(p)->params); },
+      .body =
+          [](void* p) { std::apply(static_cast<Call*>(p)->kernel, static_cast<Call*>(p)->params); },
       .call = &call,
       .blocks = {grid.x, grid.y, grid.z},
       .threads = threads,

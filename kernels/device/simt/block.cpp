@@ -48,13 +48,20 @@ constinit thread_local const LanePosition* current = nullptr;
 
 const char* name_of(Collective op) {
   switch (op) {
-    case Collective::none: return "nothing";
-    case Collective::sync_block: return "sync_block";
-    case Collective::sync_wave: return "sync_wave";
-    case Collective::shuffle: return "a shuffle";
-    case Collective::ballot: return "a vote";
-    case Collective::reduce: return "a reduction of the wave";
-    case Collective::multiply: return "Mma::multiply";
+    case Collective::none:
+      return "nothing";
+    case Collective::sync_block:
+      return "sync_block";
+    case Collective::sync_wave:
+      return "sync_wave";
+    case Collective::shuffle:
+      return "a shuffle";
+    case Collective::ballot:
+      return "a vote";
+    case Collective::reduce:
+      return "a reduction of the wave";
+    case Collective::multiply:
+      return "Mma::multiply";
   }
   return "?";
 }
@@ -69,17 +76,20 @@ Lane::~Lane() {
 
 void Block::add_lane() {
   auto lane = std::make_unique<Lane>();
-  void* p = mmap(nullptr, kStack + kGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p = mmap(nullptr, kStack + kGuard, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
   mprotect(p, kGuard, PROT_NONE);
   lane->stack = static_cast<char*>(p) + kGuard;
   lane->stack_bytes = kStack;
   lane->owner = this;
   lane->block = &position_;
-  // The tops of the stacks, which every lane uses, would share a few cache sets if all were equally far apart.
+  // The tops of the stacks, which every lane uses, would share a few cache sets if all were equally
+  // far apart.
   const size_t shift = lanes_.size() % 16 * 256;
-  lane->fiber.start(lane->stack, kStack - shift, lane_main, lane.get(),
-                    ("thread " + number(static_cast<int64_t>(lanes_.size())) + " of a block").c_str());
+  lane->fiber.start(
+      lane->stack, kStack - shift, lane_main, lane.get(),
+      ("thread " + number(static_cast<int64_t>(lanes_.size())) + " of a block").c_str());
   lanes_.push_back(std::move(lane));
 }
 
@@ -121,7 +131,8 @@ bool Block::run(int64_t index) {
   turn_ = order_ == Order::reverse ? static_cast<int>(waves_.size()) - 1 : 0;
   left_ = at_barrier_ = 0;
   failing_ = false;
-  random_ = (seed_ + 1) * 0x9e3779b97f4a7c15u ^ static_cast<uint64_t>(index + 1) * 0xbf58476d1ce4e5b9u;
+  random_ =
+      (seed_ + 1) * 0x9e3779b97f4a7c15u ^ static_cast<uint64_t>(index + 1) * 0xbf58476d1ce4e5b9u;
   if (random_ == 0) random_ = 1;
   if (order_ == Order::shuffled) turn_ = static_cast<int>((random() >> 32) % waves_.size());
   ++runs_;
@@ -153,7 +164,8 @@ void Block::lane_main(void* p) {
   for (;;) {
     Block& block = *lane.owner;
     const unsigned run = block.runs_;
-    // Ordered after the launch and after the block that used the same memory before, but after no other block.
+    // Ordered after the launch and after the block that used the same memory before, but after no
+    // other block.
     block.begin_.acquire();
     block.end_[(run - 1) % 2].acquire();
     block.run_lane(lane);
@@ -166,19 +178,23 @@ void Block::run_lane(Lane& lane) {
   if (failing_) return;
   try {
     launch_->body(launch_->call);
-    const size_t open = lane.copies.size() - (lane.groups_done ? lane.group_ends[lane.groups_done - 1] : 0);
+    const size_t open =
+        lane.copies.size() - (lane.groups_done ? lane.group_ends[lane.groups_done - 1] : 0);
     if (open > 0)
-      fail(lane, "the kernel ends with " + number(static_cast<int64_t>(open)) +
-                     " asynchronous copies that no copy_async_wait covered; this is the last",
+      fail(lane,
+           "the kernel ends with " + number(static_cast<int64_t>(open)) +
+               " asynchronous copies that no copy_async_wait covered; this is the last",
            lane.last_copy);
     const Wave& wave = *lane.in;
     if (wave.arrived)
-      fail(lane, "the kernel ends here while " + lanes_text(wave.arrived) + " of the same wave wait in " +
-                     name_of(wave.op) + ", which all lanes of a wave have to reach",
+      fail(lane,
+           "the kernel ends here while " + lanes_text(wave.arrived) + " of the same wave wait in " +
+               name_of(wave.op) + ", which all lanes of a wave have to reach",
            wave.site);
     if (at_barrier_ > 0)
-      fail(lane, "the kernel ends here while " + number(at_barrier_) +
-                     " threads wait in sync_block, which all threads of a block have to reach",
+      fail(lane,
+           "the kernel ends here while " + number(at_barrier_) +
+               " threads wait in sync_block, which all threads of a block have to reach",
            barrier_site_);
   } catch (const Abandoned&) {
   } catch (const std::exception& e) {
@@ -214,26 +230,34 @@ Lane* Block::pick() {
   uint64_t draw = 0;
   if (order_ == Order::shuffled) {
     draw = random() * 0x2545f4914f6cdd1du;
-    // Mostly on with the same wave: waves that all advance alike would hide that a barrier between them is missing.
+    // Mostly on with the same wave: waves that all advance alike would hide that a barrier between
+    // them is missing.
     if (!(ready_waves_ >> turn_ & 1) || (draw >> 32 & 15) == 0) {
       uint64_t waves = ready_waves_;
-      for (auto skip = (draw >> 48) * static_cast<uint64_t>(std::popcount(waves)) >> 16; skip > 0; --skip)
+      for (auto skip = (draw >> 48) * static_cast<uint64_t>(std::popcount(waves)) >> 16; skip > 0;
+           --skip)
         waves &= waves - 1;
       turn_ = std::countr_zero(waves);
     }
   } else if (!(ready_waves_ >> turn_ & 1)) {
-    turn_ = order_ == Order::forward ? std::countr_zero(ready_waves_) : 63 - std::countl_zero(ready_waves_);
+    turn_ = order_ == Order::forward ? std::countr_zero(ready_waves_)
+                                     : 63 - std::countl_zero(ready_waves_);
   }
   const uint64_t ready = waves_[static_cast<size_t>(turn_)].ready;
   int lane = 0;
   switch (order_) {
-    case Order::forward: lane = std::countr_zero(ready); break;
-    case Order::reverse: lane = 63 - std::countl_zero(ready); break;
+    case Order::forward:
+      lane = std::countr_zero(ready);
+      break;
+    case Order::reverse:
+      lane = 63 - std::countl_zero(ready);
+      break;
     case Order::shuffled: {  // the next ready lane from a random one on
       const int from = static_cast<int>(draw >> 40 & 63);
-      lane = launch_->wave == 64
-                 ? (std::countr_zero(std::rotr(ready, from)) + from) % 64
-                 : (std::countr_zero(std::rotr(static_cast<uint32_t>(ready), from % 32)) + from) % 32;
+      lane =
+          launch_->wave == 64
+              ? (std::countr_zero(std::rotr(ready, from)) + from) % 64
+              : (std::countr_zero(std::rotr(static_cast<uint32_t>(ready), from % 32)) + from) % 32;
       break;
     }
   }
@@ -255,14 +279,16 @@ bool Block::arrive(Lane& lane, Collective op, Site site) {
   Wave& wave = *lane.in;
   if (!wave.arrived) {
     if (wave.left)
-      fail(lane, std::string(name_of(op)) + " without " + lanes_text(wave.left) +
-                     " of the wave, which ended the kernel before",
+      fail(lane,
+           std::string(name_of(op)) + " without " + lanes_text(wave.left) +
+               " of the wave, which ended the kernel before",
            site);
     wave.op = op;
     wave.site = site;
   } else if (wave.op != op || !same(wave.site, site)) {
-    fail(lane, std::string("divergent: ") + name_of(op) + " here, while " + lanes_text(wave.arrived) +
-                   " of the same wave wait in " + name_of(wave.op) + " at " + text_of(wave.site),
+    fail(lane,
+         std::string("divergent: ") + name_of(op) + " here, while " + lanes_text(wave.arrived) +
+             " of the same wave wait in " + name_of(wave.op) + " at " + text_of(wave.site),
          site);
   }
   wave.arrived |= lane.bit;
@@ -283,10 +309,12 @@ void Block::wait(Lane& lane) {
 
 void Block::arrive_at_barrier(Lane& lane, Site site) {
   if (left_ > 0)
-    fail(lane, "sync_block after " + number(left_) + " threads of the block ended the kernel", site);
+    fail(lane, "sync_block after " + number(left_) + " threads of the block ended the kernel",
+         site);
   if (at_barrier_ > 0 && !same(barrier_site_, site))
-    fail(lane, "divergent: sync_block here, while " + number(at_barrier_) + " threads wait in sync_block at " +
-                   text_of(barrier_site_),
+    fail(lane,
+         "divergent: sync_block here, while " + number(at_barrier_) +
+             " threads wait in sync_block at " + text_of(barrier_site_),
          site);
   barrier_site_ = site;
   SyncPoint& order = barrier_[barrier_generation_ % 2];  // two by turns, as in Wave
@@ -323,8 +351,8 @@ void Block::fail(const Lane& lane, const std::string& what, Site site) {
 }
 
 std::string Block::where() const {
-  return "simt: " + symbol_name(launch_->kernel) + ", block (" + number(position_.x) + ", " + number(position_.y) +
-         ", " + number(position_.z) + ")";
+  return "simt: " + symbol_name(launch_->kernel) + ", block (" + number(position_.x) + ", " +
+         number(position_.y) + ", " + number(position_.z) + ")";
 }
 
 std::string Block::deadlock() const {
@@ -333,17 +361,19 @@ std::string Block::deadlock() const {
   for (const Wave& wave : waves_) {
     uint64_t todo = wave.full & ~wave.left;
     while (todo) {
-      const Lane& first = *lanes_[static_cast<size_t>(wave.index * launch_->wave + std::countr_zero(todo))];
+      const Lane& first =
+          *lanes_[static_cast<size_t>(wave.index * launch_->wave + std::countr_zero(todo))];
       uint64_t group = 0;
       for (uint64_t rest = todo; rest; rest &= rest - 1) {
         const int l = std::countr_zero(rest);
         const Lane& other = *lanes_[static_cast<size_t>(wave.index * launch_->wave + l)];
-        if (other.waits_in == first.waits_in && same(other.waits_at, first.waits_at)) group |= uint64_t{1} << l;
+        if (other.waits_in == first.waits_in && same(other.waits_at, first.waits_at))
+          group |= uint64_t{1} << l;
       }
       todo &= ~group;
       if (++shown > 8) continue;
-      text += "; wave " + number(wave.index) + ", " + lanes_text(group) + " in " + name_of(first.waits_in) + " at " +
-              text_of(first.waits_at);
+      text += "; wave " + number(wave.index) + ", " + lanes_text(group) + " in " +
+              name_of(first.waits_in) + " at " + text_of(first.waits_at);
     }
   }
   if (shown > 8) text += "; and " + number(shown - 8) + " groups more";

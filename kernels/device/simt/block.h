@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block while it runs: its lanes as fibers, who may run, who waits where, and its shared memory. A Block is reused
-// for block after block, and by later launches of the same thread, because making stacks costs more than small kernels.
+// A block while it runs: its lanes as fibers, who may run, who waits where, and its shared memory.
+// A Block is reused for block after block, and by later launches of the same thread, because making
+// stacks costs more than small kernels.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +55,8 @@ struct Wave {
   int source[64] = {};
   float* c[64] = {};
   const uint16_t *a[64] = {}, *b[64] = {};
-  // Two, by turns: a lane that runs ahead into the next barrier must not order itself before one still leaving this.
+  // Two, by turns: a lane that runs ahead into the next barrier must not order itself before one
+  // still leaving this.
   SyncPoint order[2];
   unsigned generation = 0;
 };
@@ -87,7 +89,8 @@ class Block {
  private:
   static void lane_main(void* lane);
   void add_lane();
-  // Not inlined into the loop of lane_main, where the address of `current` would be kept over a move to another thread.
+  // Not inlined into the loop of lane_main, where the address of `current` would be kept over a
+  // move to another thread.
   __attribute__((noinline)) void run_lane(Lane& lane);
   __attribute__((noinline)) void leave(Lane& lane);
   Lane* pick();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lanes do together: each call arrives, the last lane computes for all, and every lane takes its result. Only the
-// two barriers order memory; shuffles, votes and multiplications do not, as on a GPU.
+// What lanes do together: each call arrives, the last lane computes for all, and every lane takes
+// its result. Only the two barriers order memory; shuffles, votes and multiplications do not, as on
+// a GPU.
 #include <algorithm>
 
 #include "block.h"
@@ -41,7 +42,9 @@ uint64_t shuffle(uint64_t bits, int source_lane, Site site) {
   Wave& wave = *lane.in;
   const int width = lane.owner->wave_width();
   if (source_lane < 0 || source_lane >= width)
-    fail("shuffle from lane " + std::to_string(source_lane) + " of a wave of " + std::to_string(width), site);
+    fail("shuffle from lane " + std::to_string(source_lane) + " of a wave of " +
+             std::to_string(width),
+         site);
   wave.value[lane.lane] = bits;
   wave.source[lane.lane] = source_lane;
   if (lane.owner->arrive(lane, Collective::shuffle, site)) {
@@ -73,7 +76,8 @@ uint64_t reduce(uint64_t bits, void (*combine)(uint64_t* lanes), Site site) {
   Wave& wave = *lane.in;
   wave.value[lane.lane] = bits;
   if (lane.owner->arrive(lane, Collective::reduce, site)) {
-    uint64_t lanes[64];  // on this lane's stack: `combine` may be instrumented, and would race on the wave's
+    // On this lane's stack: `combine` may be instrumented, and would race on the wave's arrays.
+    uint64_t lanes[64];
     std::copy(wave.value, wave.value + 64, lanes);
     combine(lanes);
     std::copy(lanes, lanes + 64, wave.result);
@@ -104,11 +108,11 @@ void* static_shared(const void* key, const char* name, size_t bytes, Site site) 
   void* data = block.shared().claim(key, name, bytes);
   const size_t total = block.shared().static_bytes() + block.shared().dynamic_bytes();
   if (!data || total > shared_limit(block.wave_width()))
-    fail("no room for the shared array '" + std::string(name) + "' of " + std::to_string(bytes) + " bytes beside " +
-             std::to_string(block.shared().static_bytes()) + " bytes of static and " +
-             std::to_string(block.shared().dynamic_bytes()) + " of dynamic shared memory; the limits are " +
-             std::to_string(kStaticSharedLimit) + " static and " + std::to_string(shared_limit(block.wave_width())) +
-             " together",
+    fail("no room for the shared array '" + std::string(name) + "' of " + std::to_string(bytes) +
+             " bytes beside " + std::to_string(block.shared().static_bytes()) +
+             " bytes of static and " + std::to_string(block.shared().dynamic_bytes()) +
+             " of dynamic shared memory; the limits are " + std::to_string(kStaticSharedLimit) +
+             " static and " + std::to_string(shared_limit(block.wave_width())) + " together",
          site);
   return data;
 }
@@ -122,10 +126,12 @@ void* dynamic_shared(size_t* bytes) {
 void begin_copy(Copy copy, Site site) {
   Lane& lane = running_lane();
   if (reinterpret_cast<uintptr_t>(copy.to) % 16 || reinterpret_cast<uintptr_t>(copy.from) % 16)
-    fail(std::string("copy_async16: the ") + (reinterpret_cast<uintptr_t>(copy.to) % 16 ? "target" : "source") +
+    fail(std::string("copy_async16: the ") +
+             (reinterpret_cast<uintptr_t>(copy.to) % 16 ? "target" : "source") +
              " is not aligned to 16 bytes",
          site);
-  if (!lane.owner->shared().contains(copy.to, 16)) fail("copy_async16: the target is not in shared memory", site);
+  if (!lane.owner->shared().contains(copy.to, 16))
+    fail("copy_async16: the target is not in shared memory", site);
   lane.copies.push_back(copy);
   lane.last_copy = site;
 }

@@ -16,7 +16,8 @@
 namespace simt {
 namespace {
 
-// Two blocks by turns under ThreadSanitizer: the lanes of one follow each other, and what one orders it does not report.
+// Two blocks by turns under ThreadSanitizer: the lanes of one follow each other, and what one
+// orders it does not report.
 #ifdef SIMT_TSAN
 constexpr size_t kBlocksPerThread = 2;
 #else
@@ -33,11 +34,11 @@ void check(const Launch& launch) {
   constexpr std::array<int64_t, 3> kLargest{0x7fffffff, 65535, 65535};
   for (size_t d = 0; d < 3; ++d)
     if (launch.blocks[d] < 0 || launch.blocks[d] > kLargest[d])
-      refuse("expected at most " + std::to_string(kLargest[d]) + " blocks along " + "xyz"[d] + ", got " +
-             std::to_string(launch.blocks[d]));
+      refuse("expected at most " + std::to_string(kLargest[d]) + " blocks along " + "xyz"[d] +
+             ", got " + std::to_string(launch.blocks[d]));
   if (launch.dynamic_shared_bytes > shared_limit(launch.wave))
-    refuse("expected at most " + std::to_string(shared_limit(launch.wave)) + " bytes of dynamic shared memory, got " +
-           std::to_string(launch.dynamic_shared_bytes));
+    refuse("expected at most " + std::to_string(shared_limit(launch.wave)) +
+           " bytes of dynamic shared memory, got " + std::to_string(launch.dynamic_shared_bytes));
 }
 
 // A sequence of all block numbers.
@@ -45,15 +46,20 @@ class BlockOrder {
  public:
   BlockOrder(const Options& options, int64_t total) : order_(options.order), total_(total) {
     if (order_ != Order::shuffled) return;
-    step_ = static_cast<int64_t>((options.seed * 0x9e3779b97f4a7c15u >> 16) % static_cast<uint64_t>(total)) | 1;
+    step_ = static_cast<int64_t>((options.seed * 0x9e3779b97f4a7c15u >> 16) %
+                                 static_cast<uint64_t>(total)) |
+            1;
     while (std::gcd(step_, total) != 1) step_ += 2;
     first_ = static_cast<int64_t>(options.seed % static_cast<uint64_t>(total));
   }
   int64_t operator[](int64_t i) const {
     switch (order_) {
-      case Order::forward: return i;
-      case Order::reverse: return total_ - 1 - i;
-      case Order::shuffled: break;
+      case Order::forward:
+        return i;
+      case Order::reverse:
+        return total_ - 1 - i;
+      case Order::shuffled:
+        break;
     }
     return static_cast<int64_t>((static_cast<__int128>(i) * step_ + first_) % total_);
   }
@@ -122,7 +128,8 @@ void run(const Launch& launch) {
     work(blocks.data());
   } else {
     std::vector<std::thread> threads;
-    for (size_t w = 0; w < workers; ++w) threads.emplace_back(work, blocks.data() + w * kBlocksPerThread);
+    for (size_t w = 0; w < workers; ++w)
+      threads.emplace_back(work, blocks.data() + w * kBlocksPerThread);
     for (std::thread& t : threads) t.join();
   }
   for (size_t b = 0; b < workers * kBlocksPerThread; ++b) blocks[b]->join();

@@ -10,13 +10,14 @@
 
 namespace simt {
 
-// In what order lanes, waves and blocks take their turns. The result of a right kernel does not depend on it.
+// In what order lanes, waves and blocks take their turns. The result of a right kernel does not
+// depend on it.
 enum class Order : uint8_t { forward, reverse, shuffled };
 
 struct Options {
   Order order = Order::forward;
-  uint64_t seed = 0;    // of Order::shuffled
-  int os_threads = 1;   // blocks are spread over them; a block stays on one
+  uint64_t seed = 0;   // of Order::shuffled
+  int os_threads = 1;  // blocks are spread over them; a block stays on one
 };
 Options& options();  // of the process; change it while nothing runs
 
@@ -24,12 +25,12 @@ Options& options();  // of the process; change it while nothing runs
 bool parse_order(std::string_view text, Options& options);
 
 struct Launch {
-  const void* kernel;    // the function, for its name in reports
-  void (*body)(void*);   // runs one lane
-  void* call;            // handed to body
+  const void* kernel;   // the function, for its name in reports
+  void (*body)(void*);  // runs one lane
+  void* call;           // handed to body
   std::array<int64_t, 3> blocks;
   int threads;
-  int wave;              // 32 or 64
+  int wave;  // 32 or 64
   size_t dynamic_shared_bytes;
 };
 
@@ -42,8 +43,8 @@ class KernelError : public std::runtime_error {
 // Runs all blocks. Throws KernelError; the executor stays usable.
 void run(const Launch& launch);
 
-// What a block may have of shared memory with this wave width: the smallest of the machines it stands for (sm_80's
-// opt-in maximum, gfx942's LDS).
+// What a block may have of shared memory with this wave width: the smallest of the machines it
+// stands for (sm_80's opt-in maximum, gfx942's LDS).
 constexpr size_t shared_limit(int wave) { return wave == 32 ? 166912 : 65536; }
 constexpr size_t kStaticSharedLimit = 48 * 1024;
 

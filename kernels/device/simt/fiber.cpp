@@ -43,8 +43,9 @@ struct Fiber::Boost {
 
 #else
 
-// Saves the callee-saved registers of the System V ABI on the old stack and loads them from the new one. The floating
-// point control words are left alone: kernels do not change them, and saving them costs more than all the rest.
+// Saves the callee-saved registers of the System V ABI on the old stack and loads them from the new
+// one. The floating point control words are left alone: kernels do not change them, and saving them
+// costs more than all the rest.
 extern "C" void simt_switch_stack(void** save, void* load);
 extern "C" void simt_first_entry();
 asm(R"(
@@ -103,18 +104,18 @@ void Fiber::start(void* stack_low, size_t stack_bytes, void (*entry)(void*), voi
   *--p = nullptr;  // the stack is 16-byte aligned where simt_first_entry calls
   *--p = nullptr;
   *--p = reinterpret_cast<void*>(simt_first_entry);
-  *--p = nullptr;                                  // rbp: ends the chain of frames
-  *--p = nullptr;                                  // rbx
-  *--p = this;                                     // r12
-  *--p = reinterpret_cast<void*>(&Fiber::begin);   // r13
-  *--p = nullptr;                                  // r14
-  *--p = nullptr;                                  // r15
+  *--p = nullptr;                                 // rbp: ends the chain of frames
+  *--p = nullptr;                                 // rbx
+  *--p = this;                                    // r12
+  *--p = reinterpret_cast<void*>(&Fiber::begin);  // r13
+  *--p = nullptr;                                 // r14
+  *--p = nullptr;                                 // r15
   saved_ = p;
 #endif
 }
 
-// AddressSanitizer hears of a switch from both sides. What it tells the new side about the old stack is how the stack
-// of a thread, which nobody made here, becomes known.
+// AddressSanitizer hears of a switch from both sides. What it tells the new side about the old
+// stack is how the stack of a thread, which nobody made here, becomes known.
 void Fiber::begin(Fiber* self) {
 #ifdef SIMT_ASAN
   Fiber* const from = self->came_from_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compiled kernel code sees of the executor: which lane is running, and the calls that every lane of a wave or a
-// block has to reach together. All of it works on the lane that calls.
+// What compiled kernel code sees of the executor: which lane is running, and the calls that every
+// lane of a wave or a block has to reach together. All of it works on the lane that calls.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,10 @@ struct LanePosition {
   const BlockPosition* block;
 };
 
-// initial-exec: a plugin is loaded with dlopen, and the default model would call a function for every thread().
-extern constinit thread_local const LanePosition* current __attribute__((tls_model("initial-exec")));
+// initial-exec: a plugin is loaded with dlopen, and the default model would call a function for
+// every thread().
+extern constinit thread_local const LanePosition* current
+    __attribute__((tls_model("initial-exec")));
 
 // Stops the kernel: the launch throws a LaunchError with kernel, block, lane, place and this text.
 [[noreturn]] void fail(const std::string& what, Site site);
@@ -35,20 +37,23 @@ void fence();
 
 uint64_t shuffle(uint64_t bits, int source_lane, Site site);
 uint64_t ballot(bool vote, Site site);
-// A reduction over the wave. The last lane to arrive has `combine` turn the values of all lanes into their results.
+// A reduction over the wave. The last lane to arrive has `combine` turn the values of all lanes
+// into their results.
 uint64_t reduce(uint64_t bits, void (*combine)(uint64_t* lanes), Site site);
 
 enum class Half : uint8_t { bf16, f16 };
-// c += a b over the whole wave; every lane brings its fragments. 32 lanes: m16n8k16, 64 lanes: 16x16x16.
+// c += a b over the whole wave; every lane brings its fragments. 32 lanes: m16n8k16, 64 lanes:
+// 16x16x16.
 void multiply(Half type, float* c, const uint16_t* a, const uint16_t* b, Site site);
 
-// The block's one array of this declaration (`key` stands for it); claimed and filled with 0xff by the first lane
-// that comes by. 16-byte aligned, with red zones around it.
+// The block's one array of this declaration (`key` stands for it); claimed and filled with 0xff by
+// the first lane that comes by. 16-byte aligned, with red zones around it.
 void* static_shared(const void* key, const char* name, size_t bytes, Site site);
 void* dynamic_shared(size_t* bytes);
 
-// Asynchronous copies of 16 bytes. begin_copy checks and notes one. take_copies gives those that a wait with at most
-// `open` open groups covers, one after the other; the caller moves the bytes, so that the sanitizers see it.
+// Asynchronous copies of 16 bytes. begin_copy checks and notes one. take_copies gives those that a
+// wait with at most `open` open groups covers, one after the other; the caller moves the bytes, so
+// that the sanitizers see it.
 struct Copy {
   void* to;
   const void* from;  // null: zeros

@@ -10,9 +10,11 @@ namespace {
 float from_bf16(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
 float from_f16(uint16_t x) {
   const uint32_t magnitude = static_cast<uint32_t>(x & 0x7fff) << 13;
-  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;  // moves the exponent's bias, denormals too
+  const float scaled =
+      std::bit_cast<float>(magnitude) * 0x1p112f;  // moves the exponent's bias, denormals too
   const uint32_t special = magnitude >= 0x7c00u << 13 ? 0x7f800000u : 0;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | static_cast<uint32_t>(x & 0x8000) << 16);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special |
+                              static_cast<uint32_t>(x & 0x8000) << 16);
 }
 
 template <int kRows, int kColumns>
@@ -20,7 +22,8 @@ struct Matrix {
   alignas(64) float at[kRows][kColumns];
 };
 
-// Four columns at a time, by the vector types of g++ and clang: left to itself, g++ 12 does not vectorize this.
+// Four columns at a time, by the vector types of g++ and clang: left to itself, g++ 12 does not
+// vectorize this.
 using Four = float __attribute__((vector_size(16)));
 
 template <int N>
@@ -45,7 +48,8 @@ void multiply32(Load load, float* const* c, const uint16_t* const* a, const uint
   Matrix<16, 8> mb, mc;
   for (int l = 0; l < 32; ++l) {
     const int group = l / 4, pair = l % 4 * 2;
-    for (int e = 0; e < 8; ++e) ma.at[group + e / 2 % 2 * 8][pair + e % 2 + e / 4 * 8] = load(a[l][e]);
+    for (int e = 0; e < 8; ++e)
+      ma.at[group + e / 2 % 2 * 8][pair + e % 2 + e / 4 * 8] = load(a[l][e]);
     for (int e = 0; e < 4; ++e) mb.at[pair + e % 2 + e / 2 * 8][group] = load(b[l][e]);
     for (int e = 0; e < 4; ++e) mc.at[group + e / 2 * 8][pair + e % 2] = c[l][e];
   }
@@ -70,8 +74,11 @@ void multiply64(Load load, float* const* c, const uint16_t* const* a, const uint
 
 }  // namespace
 
-void multiply_fragments(Half type, int wave, float* const* c, const uint16_t* const* a, const uint16_t* const* b) {
-  const auto with = [&](auto load) { wave == 32 ? multiply32(load, c, a, b) : multiply64(load, c, a, b); };
+void multiply_fragments(Half type, int wave, float* const* c, const uint16_t* const* a,
+                        const uint16_t* const* b) {
+  const auto with = [&](auto load) {
+    wave == 32 ? multiply32(load, c, a, b) : multiply64(load, c, a, b);
+  };
   if (type == Half::bf16)
     with([](uint16_t x) { return from_bf16(x); });
   else

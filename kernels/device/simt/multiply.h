@@ -7,6 +7,7 @@
 namespace simt {
 
 // c[lane] += a[lane] b[lane], fragments laid out as device::Mma says.
-void multiply_fragments(Half type, int wave, float* const* c, const uint16_t* const* a, const uint16_t* const* b);
+void multiply_fragments(Half type, int wave, float* const* c, const uint16_t* const* a,
+                        const uint16_t* const* b);
 
 }  // namespace simt

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simt runtime behind the C ABI: device memory is heap memory of exactly the size asked for, so that
-// AddressSanitizer sees an access past its end, and a launch has ended when it returns. Neither graphs nor events:
-// nobody should time an emulator.
+// The simt runtime behind the C ABI: device memory is heap memory of exactly the size asked for, so
+// that AddressSanitizer sees an access past its end, and a launch has ended when it returns.
+// Neither graphs nor events: nobody should time an emulator.
 #include "device/runtime.h"
 
 #include <unistd.h>
@@ -36,7 +36,8 @@ tk_status device_count(int32_t* count) {
 
 tk_status checked_device(int32_t device, const char* what) {
   if (device == 0) return TK_OK;
-  return failed(TK_INVALID, std::string(what) + ": device: expected 0, simt has one device, got " + std::to_string(device));
+  return failed(TK_INVALID, std::string(what) + ": device: expected 0, simt has one device, got " +
+                                std::to_string(device));
 }
 
 template <size_t N>
@@ -47,8 +48,9 @@ void put_text(char (&room)[N], const std::string& text) {
 tk_status device_info(int32_t device, tk_device_info* info) {
   if (const tk_status s = checked_device(device, "device_info")) return s;
   if (info->struct_size < sizeof(tk_device_info))
-    return failed(TK_INVALID, "device_info: struct_size: expected at least " + std::to_string(sizeof(tk_device_info)) +
-                                  ", got " + std::to_string(info->struct_size));
+    return failed(TK_INVALID, "device_info: struct_size: expected at least " +
+                                  std::to_string(sizeof(tk_device_info)) + ", got " +
+                                  std::to_string(info->struct_size));
   const std::string lanes = std::to_string(kWave);
   info->wave = kWave;
   put_text(info->name, "simt (host, " + lanes + " lanes)");
@@ -59,7 +61,8 @@ tk_status device_info(int32_t device, tk_device_info* info) {
 #else
   put_text(info->toolkit, "g++ " __VERSION__);
 #endif
-  info->memory_bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  info->memory_bytes =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   info->l2_bytes = 0;
   info->shared_bytes_per_block = simt::shared_limit(kWave);
   info->multiprocessors = static_cast<int32_t>(std::thread::hardware_concurrency());
@@ -72,7 +75,8 @@ tk_status open_device(int32_t device) { return checked_device(device, "open"); }
 tk_status allocate(uint64_t bytes, void** memory) {
   *memory = nullptr;
   if (posix_memalign(memory, 256, std::max<uint64_t>(bytes, 1)) != 0)
-    return failed(TK_OUT_OF_MEMORY, "simt: out of memory: " + std::to_string(bytes) + " bytes asked for");
+    return failed(TK_OUT_OF_MEMORY,
+                  "simt: out of memory: " + std::to_string(bytes) + " bytes asked for");
   return TK_OK;
 }
 void release(void* memory) { std::free(memory); }
@@ -96,7 +100,8 @@ void stream_destroy(void*) {}
 tk_status synchronize(void*) { return TK_OK; }
 
 tk_status no_graphs() {
-  return failed(TK_UNSUPPORTED, "simt has no graphs, because it runs kernels on the host when they are launched");
+  return failed(TK_UNSUPPORTED,
+                "simt has no graphs, because it runs kernels on the host when they are launched");
 }
 tk_status capture_begin(void*) { return no_graphs(); }
 tk_status capture_end(void*, void** graph) {
@@ -135,7 +140,8 @@ tk_status set_option(const char* name, const char* value) {
     simt::options().os_threads = threads;
     return TK_OK;
   }
-  return failed(TK_INVALID, std::string("simt: option ") + name + ": expected one of order, threads");
+  return failed(TK_INVALID,
+                std::string("simt: option ") + name + ": expected one of order, threads");
 }
 
 }  // namespace

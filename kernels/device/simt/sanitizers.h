@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which sanitizer the executor is built for. ThreadSanitizer is told by SIMT_TSAN, because the executor itself must be
-// compiled without -fsanitize=thread: instrumented, it would report its own bookkeeping.
+// Which sanitizer the executor is built for. ThreadSanitizer is told by SIMT_TSAN, because the
+// executor itself must be compiled without -fsanitize=thread: instrumented, it would report its own
+// bookkeeping.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)

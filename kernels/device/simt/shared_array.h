@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared array as a kernel sees it: every access by index is checked, and reported with the place of the access.
+// A shared array as a kernel sees it: every access by index is checked, and reported with the place
+// of the access.
 #pragma once
 
 #include <concepts>
@@ -43,7 +44,8 @@ class SharedArray {
 };
 
 template <class T>
-SharedArray<T> static_shared_array(const void* key, const char* name, size_t count, Site site = Site::current()) {
+SharedArray<T> static_shared_array(const void* key, const char* name, size_t count,
+                                   Site site = Site::current()) {
   return {static_shared(key, name, count * sizeof(T), site), count, name};
 }
 

@@ -14,10 +14,12 @@ namespace {
 
 constexpr size_t kZone = 64;
 constexpr size_t kArena = shared_limit(32) + kStaticSharedLimit + 64 * 1024;  // the rest: red zones
-// A NaN as float, as bf16 and as f16, and not the 0xff of fresh memory: writing -1 or the fill itself shows too.
+// A NaN as float, as bf16 and as f16, and not the 0xff of fresh memory: writing -1 or the fill
+// itself shows too.
 constexpr uint16_t kZonePattern = 0xffc5;
 
-// Not memset: ThreadSanitizer would take it for an access of the running lane, and report it as a race.
+// Not memset: ThreadSanitizer would take it for an access of the running lane, and report it as a
+// race.
 void fill(std::byte* p, size_t bytes) {
 #if defined(__x86_64__)
   asm volatile("rep stosb" : "+D"(p), "+c"(bytes) : "a"(0xff) : "memory");
@@ -60,7 +62,8 @@ std::byte* SharedMemory::place(const void* key, const char* name, size_t bytes) 
 
 void SharedMemory::begin_block(size_t dynamic_bytes) {
   if (!arena_) {
-    void* p = mmap(nullptr, kArena, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p = mmap(nullptr, kArena, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) throw std::bad_alloc();
     arena_.reset(static_cast<std::byte*>(p));
   }
@@ -92,9 +95,11 @@ std::string SharedMemory::damaged() const {
   for (size_t i = 0; i <= arrays_.size(); ++i) {
     const std::byte* const to = i < arrays_.size() ? arrays_[i].data : next_ + kZone;
     for (const std::byte* p = from; p < to; ++p)
-      if (*p != std::byte(reinterpret_cast<uintptr_t>(p) % 2 ? kZonePattern >> 8 : kZonePattern & 0xff)) {
+      if (*p !=
+          std::byte(reinterpret_cast<uintptr_t>(p) % 2 ? kZonePattern >> 8 : kZonePattern & 0xff)) {
         const bool before = i == 0 || (i < arrays_.size() && to - p < p - from);
-        return std::string(before ? "before '" : "past the end of '") + arrays_[before ? i : i - 1].name + "'";
+        return std::string(before ? "before '" : "past the end of '") +
+               arrays_[before ? i : i - 1].name + "'";
       }
     if (i < arrays_.size()) from = to + arrays_[i].bytes;
   }

@@ -19,7 +19,8 @@ class SharedMemory {
   size_t dynamic_bytes() const { return arrays_[0].bytes; }
   size_t static_bytes() const { return static_bytes_; }
   bool contains(const void* p, size_t bytes) const;
-  // The name of an array past whose end, or before whose start, somebody wrote through a raw pointer; empty: none.
+  // The name of an array past whose end, or before whose start, somebody wrote through a raw
+  // pointer; empty: none.
   std::string damaged() const;
 
  private:

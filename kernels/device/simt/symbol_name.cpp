@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels often have internal linkage, so the dynamic linker does not know them: dladdr finds the file, and the symbol
-// table of that file has the name.
+// Kernels often have internal linkage, so the dynamic linker does not know them: dladdr finds the
+// file, and the symbol table of that file has the name.
 #include "symbol_name.h"
 
 #include <cxxabi.h>
@@ -63,7 +63,8 @@ std::string symbol_name(const void* function) {
   std::string name = status == 0 ? plain : mangled;
   std::free(plain);
   if (name.starts_with("void ")) name.erase(0, 5);  // templates carry their result
-  for (size_t p; (p = name.find("(anonymous namespace)::")) != std::string::npos;) name.erase(p, 23);
+  for (size_t p; (p = name.find("(anonymous namespace)::")) != std::string::npos;)
+    name.erase(p, 23);
   int depth = 0;  // of template arguments, which may hold parentheses
   for (size_t i = 0; i < name.size(); ++i) {
     if (name[i] == '<') ++depth;

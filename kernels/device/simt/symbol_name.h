@@ -6,7 +6,8 @@
 
 namespace simt {
 
-// The function's qualified name with template arguments, as the source has it; "a kernel" where it cannot be found.
+// The function's qualified name with template arguments, as the source has it; "a kernel" where it
+// cannot be found.
 std::string symbol_name(const void* function);
 
 }  // namespace simt
