@@ -33,6 +33,10 @@ compile() {
     local assembly count
     assembly=$(echo "$work"/*"$arch"*.s)
     count=$(grep -c '^[[:space:]]*\.amdhsa_kernel ' "$assembly")
+    if ! grep -q 'DEVICE_KERNEL(' "$source"; then
+      echo "$arch: no kernel of its own (a composed op)"
+      continue
+    fi
     if [ "$count" -eq 0 ]; then
       echo "$source: no kernel in the code for $arch: expected at least one that its host code launches"
       return 1
