@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Number formats of the oracles, written from their definitions: decode to float64, round, encode, unit in the last
-// place. Shares nothing with the kernels.
+// Number formats of the oracles, written from their definitions: decode to float64, round, encode,
+// unit in the last place. Shares nothing with the kernels.
 #pragma once
 
 #include <algorithm>
@@ -29,20 +29,28 @@ struct Format {
 };
 
 inline bool is_float(tk_dtype d) {
-  return d == TK_F16 || d == TK_BF16 || d == TK_F32 || d == TK_E4M3FN || d == TK_E4M3FNUZ || d == TK_E4B15 ||
-         d == TK_E5M2;
+  return d == TK_F16 || d == TK_BF16 || d == TK_F32 || d == TK_E4M3FN || d == TK_E4M3FNUZ ||
+         d == TK_E4B15 || d == TK_E5M2;
 }
 
 inline Format format_of(tk_dtype d) {
   switch (d) {
-    case TK_F16: return {10, 5, 15, 65504.0, Format::ieee};
-    case TK_BF16: return {7, 8, 127, 0x1.fep127, Format::ieee};
-    case TK_F32: return {23, 8, 127, 0x1.fffffep127, Format::ieee};
-    case TK_E4M3FN: return {3, 4, 7, 448.0, Format::nan_all_ones};
-    case TK_E4M3FNUZ: return {3, 4, 8, 240.0, Format::nan_minus_0};
-    case TK_E4B15: return {3, 4, 15, 1.875, Format::none};
-    case TK_E5M2: return {2, 5, 15, 57344.0, Format::ieee};
-    default: throw std::logic_error("format_of: not a floating dtype");
+    case TK_F16:
+      return {10, 5, 15, 65504.0, Format::ieee};
+    case TK_BF16:
+      return {7, 8, 127, 0x1.fep127, Format::ieee};
+    case TK_F32:
+      return {23, 8, 127, 0x1.fffffep127, Format::ieee};
+    case TK_E4M3FN:
+      return {3, 4, 7, 448.0, Format::nan_all_ones};
+    case TK_E4M3FNUZ:
+      return {3, 4, 8, 240.0, Format::nan_minus_0};
+    case TK_E4B15:
+      return {3, 4, 15, 1.875, Format::none};
+    case TK_E5M2:
+      return {2, 5, 15, 57344.0, Format::ieee};
+    default:
+      throw std::logic_error("format_of: not a floating dtype");
   }
 }
 
@@ -82,13 +90,14 @@ inline double ulp(tk_dtype d, double x) {
   return std::ldexp(1.0, e - f.mantissa_bits);
 }
 
-// Nearest number of the format, ties to even. Beyond the largest: inf where the format has one, else the largest
-// (fp8 saturates).
+// Nearest number of the format, ties to even. Beyond the largest: inf where the format has one,
+// else the largest (fp8 saturates).
 inline double round_to(tk_dtype d, double x) {
   if (d == TK_F64 || x == 0 || !std::isfinite(x)) return x;
   const Format f = format_of(d);
   const double quantum = ulp(d, x);
-  const double r = std::nearbyint(x / quantum) * quantum;  // both steps are exact: quantum is a power of two
+  const double r =
+      std::nearbyint(x / quantum) * quantum;  // both steps are exact: quantum is a power of two
   if (std::fabs(r) <= f.largest) return r;
   return std::copysign(f.special == Format::ieee && d != TK_E5M2 ? INFINITY : f.largest, x);
 }
@@ -111,7 +120,8 @@ inline uint64_t encode(tk_dtype d, double x) {
   }
   if (r == 0) return f.special == Format::nan_minus_0 ? 0 : sign;
   const int e = std::max(std::ilogb(r), f.lowest_exponent());
-  const uint64_t scaled = uint64_t(std::ldexp(r, f.mantissa_bits - e));  // exact; with the hidden bit where normal
+  const uint64_t scaled =
+      uint64_t(std::ldexp(r, f.mantissa_bits - e));  // exact; with the hidden bit where normal
   const uint64_t hidden = uint64_t{1} << f.mantissa_bits;
   if (scaled < hidden) return sign | scaled;  // subnormal
   return sign | (uint64_t(e + f.bias) << f.mantissa_bits) | (scaled - hidden);

@@ -13,7 +13,9 @@ namespace reference {
 class Reader {
  public:
   explicit Reader(toolkit::TensorView t)
-      : t_(t), dtype_(t.fp8_flavour() ? t.fp8_flavour() : t.dtype()), bytes_(toolkit::bytes_of(t.dtype())) {}
+      : t_(t),
+        dtype_(t.fp8_flavour() ? t.fp8_flavour() : t.dtype()),
+        bytes_(toolkit::bytes_of(t.dtype())) {}
 
   const toolkit::TensorView& view() const { return t_; }
   int64_t size(int dim) const { return t_.size(dim); }
@@ -68,15 +70,28 @@ class Reader {
       std::memcpy(&v, p, sizeof v);
       return v;
     }
-    return is_float(dtype_) || dtype_ == TK_F64 ? decode(dtype_, bits_at(p)) : double(integer_at(p));
+    if (dtype_ == TK_BF16) {  // its upper half
+      uint16_t half;
+      std::memcpy(&half, p, sizeof half);
+      const uint32_t bits = uint32_t{half} << 16;
+      float v;
+      std::memcpy(&v, &bits, sizeof v);
+      return v;
+    }
+    return is_float(dtype_) || dtype_ == TK_F64 ? decode(dtype_, bits_at(p))
+                                                : double(integer_at(p));
   }
   int64_t integer_at(const std::byte* p) const {
     const uint64_t bits = bits_at(p);
     switch (dtype_) {
-      case TK_I8: return int8_t(bits);
-      case TK_I16: return int16_t(bits);
-      case TK_I32: return int32_t(bits);
-      default: return int64_t(bits);
+      case TK_I8:
+        return int8_t(bits);
+      case TK_I16:
+        return int16_t(bits);
+      case TK_I32:
+        return int32_t(bits);
+      default:
+        return int64_t(bits);
     }
   }
 

@@ -20,7 +20,8 @@ inline constexpr Axis kIndexAxes[] = {
     {"strided", "0", "1: queries in wider rows, every second column of a page table twice as wide"},
     {"scale", "1", "standard deviation of queries and keys"},
     {"divisor", "0", "score_scale, 0: sqrt(dim)"},
-    {"values", "normal", "normal, zero-ties (keys and queries of few small integers), or no-score (all dots below 0)"},
+    {"values", "normal",
+     "normal, zero-ties (keys and queries of few small integers), or no-score (all dots below 0)"},
     {"hostile", "none", "none, requests, positions, pages, nan-keys, all"},
 };
 inline constexpr size_t kIndexAxisCount = std::size(kIndexAxes);
@@ -35,7 +36,8 @@ constexpr auto with_index(const Axis (&own)[N]) {
   return all;
 }
 
-// q, k_cache, page_table, token_to_req, query_positions, sequence_lengths, compress_ratio, score_scale.
+// q, k_cache, page_table, token_to_req, query_positions, sequence_lengths, compress_ratio,
+// score_scale.
 void make_index_inputs(Case& c, const Axes& axes, const Random& random);
 void note_index_inputs(std::vector<std::string>& out, const Case& c, int64_t columns);
 // "row 3 (request 1, position 40), column 7 (page 12, slot 3)"

@@ -25,10 +25,12 @@ Tensor positions_tensor(const RingShape& s, const Batch& batch) {
     return view(base, 0, {rows, 1, 3}, {1, 0, 0});
   }
   base = make_tensor(TK_I64, {3 * rows});
-  out = s.positions == "mrope" ? view(base, 0, {rows, 1, 3}, {3, 3, 1}) : view(base, 0, {rows, 1, 3}, {1, 1, rows});
+  out = s.positions == "mrope" ? view(base, 0, {rows, 1, 3}, {3, 3, 1})
+                               : view(base, 0, {rows, 1, 3}, {1, 1, rows});
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t axis = 0; axis < 3; ++axis)
-      out.set_integer(i * 3 + axis, axis_position(s.positions, batch.query_positions[size_t(i)], axis));
+      out.set_integer(i * 3 + axis,
+                      axis_position(s.positions, batch.query_positions[size_t(i)], axis));
   return out;
 }
 
@@ -37,14 +39,16 @@ Tensor positions_tensor(const RingShape& s, const Batch& batch) {
 RingInputs make_ring_inputs(const RingShape& s, const Batch& batch, const Random& random) {
   const int64_t rows = batch.rows(), requests = std::max<int64_t>(batch.requests(), 1);
   if (s.stride != 0 && s.stride < s.dim)
-    throw std::invalid_argument("ring: stride: expected 0 or at least dim, got " + std::to_string(s.stride));
+    throw std::invalid_argument("ring: stride: expected 0 or at least dim, got " +
+                                std::to_string(s.stride));
   RingInputs in;
   Tensor wide = make_tensor(s.dtype, {rows, s.stride ? s.stride : s.dim});
   fill_poison(wide);
   in.raw_keys = view(wide, 0, {rows, 1, s.dim}, {wide.strides[0], s.dim, 1});
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t d = 0; d < s.dim; ++d)
-      in.raw_keys.set_real(i * s.dim + d, raw_key(random, batch.token_to_req[size_t(i)], batch.query_positions[size_t(i)], d));
+      in.raw_keys.set_real(i * s.dim + d, raw_key(random, batch.token_to_req[size_t(i)],
+                                                  batch.query_positions[size_t(i)], d));
   in.raw_positions = positions_tensor(s, batch);
 
   const int64_t blocks = requests + 2;
@@ -58,11 +62,13 @@ RingInputs make_ring_inputs(const RingShape& s, const Batch& batch, const Random
   }
   for (int64_t r = 0; r < batch.requests(); ++r) {
     const int64_t first = batch.query_start_loc[size_t(r)];
-    const int64_t chunk = first < batch.query_start_loc[size_t(r) + 1] ? batch.query_positions[size_t(first)]
-                                                                       : batch.sequence_lengths[size_t(r)];
+    const int64_t chunk = first < batch.query_start_loc[size_t(r) + 1]
+                              ? batch.query_positions[size_t(first)]
+                              : batch.sequence_lengths[size_t(r)];
     for (int64_t p = std::max<int64_t>(0, chunk - s.ring); p < chunk; ++p) {
       const int64_t row = order[size_t(r)] * s.ring + p % s.ring;
-      for (int64_t d = 0; d < s.dim; ++d) in.state.set_real(row * s.dim + d, raw_key(random, r, p, d));
+      for (int64_t d = 0; d < s.dim; ++d)
+        in.state.set_real(row * s.dim + d, raw_key(random, r, p, d));
       for (int64_t axis = 0; axis < 3 && s.rope; ++axis)
         in.rope.set_integer(row * 3 + axis, axis_position(s.positions, p, axis));
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "harness/ops/qsa_rows.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
-
-#include "harness/ops/qsa_rows.h"
 
 namespace harness {
 
@@ -27,7 +27,8 @@ std::vector<int64_t> integers_of(const Tensor& t) {
 
 int64_t scalar_integer(const Case& c, std::string_view name) {
   const auto it = c.scalars.find(name);
-  if (it == c.scalars.end()) throw std::logic_error("scalar " + std::string(name) + " is missing (the case is checked)");
+  if (it == c.scalars.end())
+    throw std::logic_error("scalar " + std::string(name) + " is missing (the case is checked)");
   return std::stoll(it->second);
 }
 
@@ -35,8 +36,10 @@ std::string rows_text(const Batch& batch) {
   return "R=" + std::to_string(batch.rows()) + " N=" + std::to_string(batch.requests());
 }
 
-int64_t page_of(const Tensor& table, int64_t request, int64_t token, int64_t page_size, int64_t pages) {
-  if (request < 0 || request >= table.shape[0] || token < 0 || token / page_size >= table.shape[1]) return -1;
+int64_t page_of(const Tensor& table, int64_t request, int64_t token, int64_t page_size,
+                int64_t pages) {
+  if (request < 0 || request >= table.shape[0] || token < 0 || token / page_size >= table.shape[1])
+    return -1;
   const int64_t id = table.integer(request * table.shape[1] + token / page_size);
   return id >= 0 && id < pages ? id : -1;
 }
@@ -49,8 +52,10 @@ std::vector<RowView> row_views(const Case& c) {
   std::vector<RowView> rows;
   for (size_t i = 0; i < requests.size(); ++i) {
     RowView v{requests[i], positions[i], 0, 0};
-    if (v.request >= 0 && v.request < int64_t(lengths.size())) v.length = lengths[size_t(v.request)];
-    const int64_t groups = v.position < 0 ? 0 : v.position / ratio + (v.position % ratio == ratio - 1);
+    if (v.request >= 0 && v.request < int64_t(lengths.size()))
+      v.length = lengths[size_t(v.request)];
+    const int64_t groups =
+        v.position < 0 ? 0 : v.position / ratio + (v.position % ratio == ratio - 1);
     v.visible = std::max<int64_t>(0, std::min(groups, v.length / ratio));
     rows.push_back(v);
   }
@@ -66,9 +71,9 @@ void note_requests(std::vector<std::string>& out, const std::vector<int64_t>& re
     if (bad++ == 0) first = i;
   }
   if (bad == 0) return;
-  out.push_back(std::to_string(bad) + (bad == 1 ? " row names a request" : " rows name a request") + " outside [0," +
-                std::to_string(count) + ") (first: row " + std::to_string(first) + ", request " +
-                std::to_string(requests[first]) + "); treated as padding");
+  out.push_back(std::to_string(bad) + (bad == 1 ? " row names a request" : " rows name a request") +
+                " outside [0," + std::to_string(count) + ") (first: row " + std::to_string(first) +
+                ", request " + std::to_string(requests[first]) + "); treated as padding");
 }
 
 void note_positions(std::vector<std::string>& out, const std::vector<RowView>& rows) {
@@ -77,12 +82,13 @@ void note_positions(std::vector<std::string>& out, const std::vector<RowView>& r
     if (rows[i].length > 0 && rows[i].position >= rows[i].length && bad++ == 0) first = i;
   if (bad == 0) return;
   out.push_back(std::to_string(bad) + (bad == 1 ? " row stands" : " rows stand") +
-                " beyond the length of the request (first: row " + std::to_string(first) + ", position " +
-                std::to_string(rows[first].position) + ", length " + std::to_string(rows[first].length) + ")");
+                " beyond the length of the request (first: row " + std::to_string(first) +
+                ", position " + std::to_string(rows[first].position) + ", length " +
+                std::to_string(rows[first].length) + ")");
 }
 
-void note_pages(std::vector<std::string>& out, std::string_view name, const Tensor& table, int64_t pages,
-                const std::map<int64_t, std::set<int64_t>>& used) {
+void note_pages(std::vector<std::string>& out, std::string_view name, const Tensor& table,
+                int64_t pages, const std::map<int64_t, std::set<int64_t>>& used) {
   size_t all = 0, bad = 0, requests = 0;
   std::string per_request;
   for (const auto& [request, columns] : used) {
@@ -92,13 +98,14 @@ void note_pages(std::vector<std::string>& out, std::string_view name, const Tens
       ++all;
       const int64_t id = table.integer(request * table.shape[1] + column);
       if (id >= 0 && id < pages) continue;
-      if (here++ == 0) example = "column " + std::to_string(column) + " holds " + std::to_string(id);
+      if (here++ == 0)
+        example = "column " + std::to_string(column) + " holds " + std::to_string(id);
     }
     bad += here;
     if (here == 0) continue;
     if (++requests <= 4)
-      per_request += (per_request.empty() ? "" : "; ") + std::string("request ") + std::to_string(request) + ": " +
-                     std::to_string(here) + ", " + example;
+      per_request += (per_request.empty() ? "" : "; ") + std::string("request ") +
+                     std::to_string(request) + ": " + std::to_string(here) + ", " + example;
   }
   if (bad == 0) return;
   if (requests > 4) per_request += "; and " + std::to_string(requests - 4) + " more requests";
@@ -109,7 +116,8 @@ void note_pages(std::vector<std::string>& out, std::string_view name, const Tens
 void plant_result_of(const Case& changed, TensorMap& outputs) {
   const Card* card = find_card(changed.op);
   const HostCall call(changed);
-  const reference::Result result = reference::find(changed.op)(toolkit::Args(card->contract(), call.call()));
+  const reference::Result result =
+      reference::find(changed.op)(toolkit::Args(card->contract(), call.call()));
   for (auto& [name, tensor] : outputs) {
     const auto it = result.outputs.find(name);
     if (it == result.outputs.end()) continue;
@@ -124,7 +132,9 @@ void plant_result_of(const Case& changed, TensorMap& outputs) {
   }
 }
 
-void replace(Case& c, std::string_view input, const Tensor& t) { c.inputs.insert_or_assign(std::string(input), t); }
+void replace(Case& c, std::string_view input, const Tensor& t) {
+  c.inputs.insert_or_assign(std::string(input), t);
+}
 
 bool plant_nan(Tensor& t) {
   if (t.count() == 0) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the QSA cards share: axes of a batch, findings about requests, positions and page tables, and faults that are
-// planted by asking the oracle about another case.
+// What the QSA cards share: axes of a batch, findings about requests, positions and page tables,
+// and faults that are planted by asking the oracle about another case.
 #pragma once
 
 #include <array>
@@ -44,13 +44,15 @@ int64_t scalar_integer(const Case& c, std::string_view name);
 std::string rows_text(const Batch& batch);
 
 // The row of a paged cache behind a token: page id, or -1 where the table or the cache has none.
-int64_t page_of(const Tensor& table, int64_t request, int64_t token, int64_t page_size, int64_t pages);
+int64_t page_of(const Tensor& table, int64_t request, int64_t token, int64_t page_size,
+                int64_t pages);
 
 // Groups a row may see: max(0, min((pos+1) div C, len div C)); len 0 where the request is none.
 struct RowView {
   int64_t request, position, length, visible;
 };
-std::vector<RowView> row_views(const Case& c);  // of token_to_req, query_positions, sequence_lengths, compress_ratio
+std::vector<RowView> row_views(
+    const Case& c);  // of token_to_req, query_positions, sequence_lengths, compress_ratio
 
 // Findings, one line each.
 // Rows that have a position but no request (a padding row stands at -1).
@@ -58,10 +60,11 @@ void note_requests(std::vector<std::string>& out, const std::vector<int64_t>& re
                    const std::vector<int64_t>& positions, int64_t count);
 void note_positions(std::vector<std::string>& out, const std::vector<RowView>& rows);
 // Entries of `table` in use, per request, that are outside [0,pages).
-void note_pages(std::vector<std::string>& out, std::string_view name, const Tensor& table, int64_t pages,
-                const std::map<int64_t, std::set<int64_t>>& used);
+void note_pages(std::vector<std::string>& out, std::string_view name, const Tensor& table,
+                int64_t pages, const std::map<int64_t, std::set<int64_t>>& used);
 
-// The oracle's outputs for `changed`, rounded to what a kernel would write, into `outputs` (only those already there).
+// The oracle's outputs for `changed`, rounded to what a kernel would write, into `outputs` (only
+// those already there).
 void plant_result_of(const Case& changed, TensorMap& outputs);
 // A tensor with storage of its own, so that a fault cannot change the case.
 void replace(Case& c, std::string_view input, const Tensor& t);

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Oracle of qsa.attend.
 //
-// The bound, for one row and head with live tokens t, weights p_t, values v_t and true output o (per dimension):
-// - The scaled score: D products in fp32, on tensor cores an ulp (2^-23) per addend, (D+16) 2^-23 sum|q||k| scale, and
+// The bound, for one row and head with live tokens t, weights p_t, values v_t and true output o
+// (per dimension):
+// - The scaled score: D products in fp32, on tensor cores an ulp (2^-23) per addend, (D+16) 2^-23
+// sum|q||k| scale, and
 //   roundings of the scaling and of the distance to the maximum, 4 2^-24 (|s_t| + |s_max - s_t|).
-// - exp2 within 2 ulp (2^-22), once per rescaling of a running softmax: n/16 + 8 of them. Together a weight is off by a
-//   factor within exp(+-eta_t), so the output by sum p_t (exp(eta_t)-1) |v_t - o| / sum p_t exp(-eta_t), and never by
-//   more than the farthest value.
-// - Weights rounded to q's dtype before they meet the values (the original does): relative u each. In the worst case
-//   that is u sum p_t (|v_t| + |o|). Roundings of different weights are independent, those of weights in one cell of
-//   the dtype are not: with W the sum over a cell, 3 u sqrt(sum W^2) is more than seven standard deviations (a rounding
-//   error has an RMS of 0.42 u), and the smaller of the two counts. f16 adds 2^-25 of the largest weight each.
+// - exp2 within 2 ulp (2^-22), once per rescaling of a running softmax: n/16 + 8 of them. Together
+// a weight is off by a
+//   factor within exp(+-eta_t), so the output by sum p_t (exp(eta_t)-1) |v_t - o| / sum p_t
+//   exp(-eta_t), and never by more than the farthest value.
+// - Weights rounded to q's dtype before they meet the values (the original does): relative u each.
+// In the worst case
+//   that is u sum p_t (|v_t| + |o|). Roundings of different weights are independent, those of
+//   weights in one cell of the dtype are not: with W the sum over a cell, 3 u sqrt(sum W^2) is more
+//   than seven standard deviations (a rounding error has an RMS of 0.42 u), and the smaller of the
+//   two counts. f16 adds 2^-25 of the largest weight each.
 // - fp32 accumulation of n terms, (n + 16) 2^-23 (sum p|v| + |o|); the division, 2^-22 |o|.
 // - Rounding of the output and one ulp of it: 1.5 ulp.
 #include "qsa/attend.h"
@@ -34,8 +39,10 @@ struct Head {
   bool judged = true;
 };
 
-// `scores` and `sums` are natural scaled scores and their sums of magnitudes; one row of `values` a live token.
-Head attend_head(const Vector& scores, const Vector& sums, const Matrix& values, int64_t head_dim, tk_dtype dtype) {
+// `scores` and `sums` are natural scaled scores and their sums of magnitudes; one row of `values` a
+// live token.
+Head attend_head(const Vector& scores, const Vector& sums, const Matrix& values, int64_t head_dim,
+                 tk_dtype dtype) {
   const Eigen::Index n = values.rows(), dim = values.cols();
   const double top = scores.maxCoeff(), u = roundoff(dtype);
   const Vector weights = (scores - top).exp();
@@ -44,11 +51,13 @@ Head attend_head(const Vector& scores, const Vector& sums, const Matrix& values,
 
   Head h;
   h.output = (values.transpose() * p.matrix()).array();
-  const Vector eta = double(head_dim + 16) * 0x1p-23 * sums + 0x1p-22 * (scores.abs() + (top - scores)) +
-                     double(n / 16 + 8) * 0x1p-22;
+  const Vector eta = double(head_dim + 16) * 0x1p-23 * sums +
+                     0x1p-22 * (scores.abs() + (top - scores)) + double(n / 16 + 8) * 0x1p-22;
   const double shrunk = (p * (-eta).exp()).sum();
   Vector by_weight = Vector::Zero(dim), farthest = Vector::Zero(dim), magnitude = Vector::Zero(dim),
-         worst = Vector::Zero(dim), squares = Vector::Zero(dim), cell = Vector::Zero(dim), all = Vector::Zero(dim);
+         worst = Vector::Zero(dim), squares = Vector::Zero(dim), cell = Vector::Zero(dim),
+         all = Vector::Zero(dim);
+  Vector v(dim), distance(dim), term(dim);
 
   // By falling weight, so that the tokens of one rounding cell are neighbours.
   std::vector<Eigen::Index> order(static_cast<size_t>(n));
@@ -56,8 +65,9 @@ Head attend_head(const Vector& scores, const Vector& sums, const Matrix& values,
   std::sort(order.begin(), order.end(), [&](auto a, auto b) { return scores[a] > scores[b]; });
   double cell_weight = -1;
   for (const Eigen::Index t : order) {
-    const Vector v = values.row(t).transpose().array();
-    const Vector distance = (v - h.output).abs(), term = p[t] * (v.abs() + h.output.abs());
+    v = values.row(t).transpose().array();
+    distance = (v - h.output).abs();
+    term = p[t] * (v.abs() + h.output.abs());
     by_weight += p[t] * std::expm1(eta[t]) * distance;
     farthest = farthest.max(distance);
     magnitude += p[t] * v.abs();
@@ -76,14 +86,16 @@ Head attend_head(const Vector& scores, const Vector& sums, const Matrix& values,
   const Vector weight_error = (by_weight / shrunk).min(farthest);
   Vector rounding = u * worst.min(3 * squares.sqrt());
   if (dtype == TK_F16) rounding += 0x1p-25 / z * all;
-  const Vector sums_error = double(n + 16) * 0x1p-23 * (magnitude + h.output.abs()) + 0x1p-22 * h.output.abs();
+  const Vector sums_error =
+      double(n + 16) * 0x1p-23 * (magnitude + h.output.abs()) + 0x1p-22 * h.output.abs();
   h.bound = weight_error + rounding + sums_error;
-  for (Eigen::Index d = 0; d < dim; ++d) h.bound[d] += 1.5 * ulp(dtype, std::fabs(h.output[d]) + h.bound[d]);
+  for (Eigen::Index d = 0; d < dim; ++d)
+    h.bound[d] += 1.5 * ulp(dtype, std::fabs(h.output[d]) + h.bound[d]);
 
   const double log2_e = 1.4426950408889634;
   h.lse = (top + std::log(z)) * log2_e;
-  h.lse_bound = log2_e * (std::log((p * eta.exp()).sum()) + double(n + 16) * 0x1p-23) + 4 * ulp(TK_F32, h.lse) +
-                0x1p-21;
+  h.lse_bound = log2_e * (std::log((p * eta.exp()).sum()) + double(n + 16) * 0x1p-23) +
+                4 * ulp(TK_F32, h.lse) + 0x1p-21;
   // Sums that leave fp32 on the way are nobody's fault but the input's.
   h.judged = (magnitude * z).maxCoeff() <= kLargest;
   return h;
@@ -138,7 +150,8 @@ class Attention {
   void row(int64_t i) {
     const std::vector<Place> places = live(i);
     if (places.empty()) return;
-    const int64_t n = int64_t(places.size()), dim = q_.size(2), kv_heads = k_.size(2), group = q_.size(1) / kv_heads;
+    const int64_t n = int64_t(places.size()), dim = q_.size(2), kv_heads = k_.size(2),
+                  group = q_.size(1) / kv_heads;
     const double scale = 1 / std::sqrt(double(dim));
     Matrix keys(n, dim), values(n, dim), q(group, dim);
     for (int64_t kv = 0; kv < kv_heads; ++kv) {
@@ -158,8 +171,9 @@ class Attention {
         } else if (sums.row(g).maxCoeff() > kLargest) {
           skip(i, head, "products of query and keys are beyond fp32");
         } else {
-          const Head h = attend_head(scores.row(g).transpose().array() * scale, sums.row(g).transpose().array() * scale,
-                                     values, dim, output_.dtype);
+          const Head h =
+              attend_head(scores.row(g).transpose().array() * scale,
+                          sums.row(g).transpose().array() * scale, values, dim, output_.dtype);
           if (!h.judged) {
             skip(i, head, "the weighted sum of the values is beyond fp32");
             continue;
@@ -175,21 +189,24 @@ class Attention {
     }
   }
 
-  static std::string bad_token(const std::vector<Place>& places, const Matrix& keys, const Matrix& values, int64_t kv) {
+  static std::string bad_token(const std::vector<Place>& places, const Matrix& keys,
+                               const Matrix& values, int64_t kv) {
     for (const auto& [matrix, name] : {std::pair{&keys, "key"}, std::pair{&values, "value"}})
       for (Eigen::Index t = 0; t < matrix->rows(); ++t)
         for (Eigen::Index d = 0; d < matrix->cols(); ++d)
           if (!std::isfinite((*matrix)(t, d))) {
             const Place& p = places[size_t(t)];
             return std::string("the ") + name + " of token " + std::to_string(p.token) + " (page " +
-                   std::to_string(p.page) + ", slot " + std::to_string(p.slot) + ", KV head " + std::to_string(kv) +
-                   ", dim " + std::to_string(d) + ") is " + (std::isnan((*matrix)(t, d)) ? "NaN" : "inf");
+                   std::to_string(p.page) + ", slot " + std::to_string(p.slot) + ", KV head " +
+                   std::to_string(kv) + ", dim " + std::to_string(d) + ") is " +
+                   (std::isnan((*matrix)(t, d)) ? "NaN" : "inf");
           }
     return {};
   }
 
   void skip(int64_t i, int64_t head, const std::string& why) {
-    findings_.push_back("row " + std::to_string(i) + ", head " + std::to_string(head) + ": " + why + "; not judged");
+    findings_.push_back("row " + std::to_string(i) + ", head " + std::to_string(head) + ": " + why +
+                        "; not judged");
     const int64_t dim = q_.size(2), at = i * q_.size(1) + head;
     output_.judged.resize(output_.value.size(), 1);
     lse_.judged.resize(lse_.value.size(), 1);
@@ -202,7 +219,8 @@ class Attention {
   std::vector<std::string> findings_;
 };
 
-const Registration registered("qsa.attend", [](const toolkit::Args& a) { return Attention(a).run(); });
+const Registration registered("qsa.attend",
+                              [](const toolkit::Args& a) { return Attention(a).run(); });
 
 }  // namespace
 }  // namespace reference

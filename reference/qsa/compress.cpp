@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Oracle of qsa.compress. The contract fixes the arithmetic (an fp32 sum in order, one division, one rounding), so
-// the oracle walks the same steps: a float64 sum of two fp32 numbers, rounded to fp32, is the fp32 sum.
+// Oracle of qsa.compress. The contract fixes the arithmetic (an fp32 sum in order, one division,
+// one rounding), so the oracle walks the same steps: a float64 sum of two fp32 numbers, rounded to
+// fp32, is the fp32 sum.
+#include "qsa/compress.h"
+
 #include <array>
 
-#include "qsa/compress.h"
 #include "reference/oracle.h"
 #include "reference/reader.h"
 
@@ -12,9 +14,10 @@ namespace {
 
 bool power_of_two(int64_t c) { return (c & (c - 1)) == 0; }
 
-// The pooled value of a sum, and how far a right kernel may be: 0 where C is a power of two; else a division on a GPU is
-// approximate, and the contract asks for a quotient within 2 fp32 ulp before the rounding. The results that this can
-// give, and one output ulp on either side as wherever an output is not exact.
+// The pooled value of a sum, and how far a right kernel may be: 0 where C is a power of two; else a
+// division on a GPU is approximate, and the contract asks for a quotient within 2 fp32 ulp before
+// the rounding. The results that this can give, and one output ulp on either side as wherever an
+// output is not exact.
 struct Pooled {
   double value, bound;
 };
@@ -29,9 +32,10 @@ Pooled pool(double sum, int64_t c, tk_dtype dtype) {
 }
 
 Result compress(const toolkit::Args& a) {
-  const Reader keys(a.tensor("raw_keys")), positions(a.tensor("raw_positions")), ring(a.tensor("compressor_state_cache")),
-      table(a.tensor("compressor_state_block_table")), requests(a.tensor("token_to_req")),
-      start(a.tensor("query_start_loc")), logical(a.tensor("logical_positions")), slots(a.tensor("compressed_slots"));
+  const Reader keys(a.tensor("raw_keys")), positions(a.tensor("raw_positions")),
+      ring(a.tensor("compressor_state_cache")), table(a.tensor("compressor_state_block_table")),
+      requests(a.tensor("token_to_req")), start(a.tensor("query_start_loc")),
+      logical(a.tensor("logical_positions")), slots(a.tensor("compressed_slots"));
   const bool has_rope = a.has("rope_cache");
   const Reader rope(has_rope ? a.tensor("rope_cache") : a.tensor("raw_positions"));
   const int64_t c = a.integer("compress_ratio"), rows = keys.size(0), dim = keys.size(2);
@@ -61,7 +65,8 @@ Result compress(const toolkit::Args& a) {
       const bool here = p >= chunk;
       if (here || ring_live)
         for (int64_t d = 0; d < dim; ++d) {
-          const double x = here ? keys.real(begin + p - chunk, 0, d) : ring.real(block, p % ring_rows, 0, d);
+          const double x =
+              here ? keys.real(begin + p - chunk, 0, d) : ring.real(block, p % ring_rows, 0, d);
           sum[size_t(d)] = round_to(TK_F32, sum[size_t(d)] + x);
         }
       if (o > 0) continue;
@@ -70,7 +75,8 @@ Result compress(const toolkit::Args& a) {
         if (!has_rope)
           f = e - c + 1;
         else if (here || ring_live)  // else stays 0
-          f = here ? positions.integer(begin + p - chunk, 0, axis) : rope.integer(block, p % ring_rows, 0, axis);
+          f = here ? positions.integer(begin + p - chunk, 0, axis)
+                   : rope.integer(block, p % ring_rows, 0, axis);
       }
     }
     for (int64_t d = 0; d < dim; ++d) {

@@ -9,11 +9,13 @@
 
 namespace reference {
 
-std::vector<int64_t> expand_row(const std::vector<int64_t>& blocks, int64_t position, int64_t length, int64_t c) {
+std::vector<int64_t> expand_row(const std::vector<int64_t>& blocks, int64_t position,
+                                int64_t length, int64_t c) {
   const int64_t k = int64_t(blocks.size());
   const int64_t full = std::min(visible_groups(position, length, c), k);
   std::vector<int64_t> tokens;
-  // A token outside [0, length) becomes -1. The block is compared before the product, which could leave 64 bits.
+  // A token outside [0, length) becomes -1. The block is compared before the product, which could
+  // leave 64 bits.
   const auto put = [&](int64_t block, int64_t j) {
     const bool inside = block >= 0 && block <= length / c && block * c + j < length;
     tokens.push_back(inside ? block * c + j : -1);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Oracle of qsa.merge.
 //
-// The bound: a weight 2^(lse - max) carries the rounding of the difference (2^-24 of it, times ln 2) and an exp2 within
-// 2 ulp (2^-22), which moves the output by sum w eta |o_s - o| / sum w; fp32 sums of n terms, (n + 4) 2^-24 of the sum
-// of magnitudes; a division within 2 ulp; weights and products below the normal range may be flushed (2^-126); the
-// rounding of the output and one ulp of it.
+// The bound: a weight 2^(lse - max) carries the rounding of the difference (2^-24 of it, times ln
+// 2) and an exp2 within 2 ulp (2^-22), which moves the output by sum w eta |o_s - o| / sum w; fp32
+// sums of n terms, (n + 4) 2^-24 of the sum of magnitudes; a division within 2 ulp; weights and
+// products below the normal range may be flushed (2^-126); the rounding of the output and one ulp
+// of it.
 #include "qsa/merge.h"
 
 #include "reference/oracle.h"
@@ -17,7 +18,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Result merge(const toolkit::Args& a) {
   const Reader partial(a.tensor("partial_output")), lse(a.tensor("partial_lse"));
-  const int64_t splits = partial.size(0), rows = partial.size(1), heads = partial.size(2), dim = partial.size(3);
+  const int64_t splits = partial.size(0), rows = partial.size(1), heads = partial.size(2),
+                dim = partial.size(3);
   Output out;
   out.dtype = toolkit::dtype_named(a.text("output_dtype"));
   out.shape = {rows, heads, dim};
@@ -61,17 +63,20 @@ Result merge(const toolkit::Args& a) {
           by_weight += std::exp2(l - top) * eta * std::fabs(o - value);
           flushed += 0x1p-126 * (1 + std::fabs(o - value));
         }
-        double bound = (by_weight + flushed + double(splits + 4) * 0x1p-24 * (magnitude + weights * std::fabs(value))) /
+        double bound = (by_weight + flushed +
+                        double(splits + 4) * 0x1p-24 * (magnitude + weights * std::fabs(value))) /
                            weights +
                        0x1p-22 * std::fabs(value);
         bound += 1.5 * ulp(out.dtype, std::fabs(value) + bound);
-        overflow |= !(magnitude <= 0x1.fffffep127) || std::fabs(value) + bound > format_of(out.dtype).largest;
+        overflow |= !(magnitude <= 0x1.fffffep127) ||
+                    std::fabs(value) + bound > format_of(out.dtype).largest;
         out.value[at + size_t(d)] = value;
         out.bound[at + size_t(d)] = bound;
       }
       if (!overflow) continue;
       result.findings.push_back("row " + std::to_string(i) + ", head " + std::to_string(h) +
-                                ": a live partial output is not finite, or the sum is beyond the output's range; not judged");
+                                ": a live partial output is not finite, or the sum is beyond the "
+                                "output's range; not judged");
       out.judged.resize(out.value.size(), 1);
       std::fill_n(out.judged.begin() + int64_t(at), dim, uint8_t{0});
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Oracle of qsa.score.
 //
-// The bound of a logit. A kernel adds D products in fp32, in any order, perhaps on tensor cores, which cut each addend
-// of a step instead of rounding it: an error of at most one fp32 ulp (2^-23) of the largest magnitude per addend and
-// step. With A = sum |q||k| that is (D + 16) 2^-23 A per head. A head whose dot product is below zero by more than that
-// adds exactly 0. Then H additions (2^-24 each), the fp32 divisor (2^-24), a division within 2 ulp (2^-22), and one
-// ulp of the result.
+// The bound of a logit. A kernel adds D products in fp32, in any order, perhaps on tensor cores,
+// which cut each addend of a step instead of rounding it: an error of at most one fp32 ulp (2^-23)
+// of the largest magnitude per addend and step. With A = sum |q||k| that is (D + 16) 2^-23 A per
+// head. A head whose dot product is below zero by more than that adds exactly 0. Then H additions
+// (2^-24 each), the fp32 divisor (2^-24), a division within 2 ulp (2^-22), and one ulp of the
+// result.
 #include "qsa/score.h"
 
 #include "reference/oracle.h"
@@ -84,7 +85,8 @@ RowScores Scorer::row(int64_t i) {
     const double score = total / divisor_;
     double bound = error / divisor_ + double(heads + 6) * 0x1p-24 * score + ulp(TK_F32, score);
     if (std::isinf(total)) bound = 0;
-    if (overflow || (std::isfinite(total) && (total > kLargest || score > kLargest * (1 - 0x1p-20)))) {
+    if (overflow ||
+        (std::isfinite(total) && (total > kLargest || score > kLargest * (1 - 0x1p-20)))) {
       bound = kInfinity;
       out.overflow = true;
     }
@@ -115,8 +117,9 @@ Result score(const toolkit::Args& a) {
         logits.judged.resize(size_t(rows * columns), 1);
         for (int64_t c = 0; c < columns; ++c)
           if (std::isinf(s.bound[size_t(c)])) logits.judged[size_t(i * columns + c)] = 0;
-        result.findings.push_back("row " + std::to_string(i) +
-                                  ": products of query and keys are beyond fp32; those columns are not judged");
+        result.findings.push_back(
+            "row " + std::to_string(i) +
+            ": products of query and keys are beyond fp32; those columns are not judged");
       }
       logits.value.insert(logits.value.end(), s.value.begin(), s.value.end());
       logits.bound.insert(logits.bound.end(), s.bound.begin(), s.bound.end());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scores of one row in float64 with their bounds; shared by the oracles of score, select and by select's judge.
+// Scores of one row in float64 with their bounds; shared by the oracles of score, select and by
+// select's judge.
 #pragma once
 
 #include <Eigen/Core>
@@ -19,7 +20,8 @@ struct RowScores {
 
 class Scorer {
  public:
-  // `args` holds the tensors q, k_cache, page_table, token_to_req, query_positions, sequence_lengths.
+  // `args` holds the tensors q, k_cache, page_table, token_to_req, query_positions,
+  // sequence_lengths.
   Scorer(const toolkit::Args& args, int64_t columns, double divisor, int64_t compress_ratio);
   RowScores row(int64_t i);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Oracle of qsa.select: the rows of score, topk and expand in turn. Beside the indices it gives the scores with their
-// bounds ("scores"), because a judge has to know which blocks may stand for each other.
+// Oracle of qsa.select: the rows of score, topk and expand in turn. Beside the indices it gives the
+// scores with their bounds ("scores"), because a judge has to know which blocks may stand for each
+// other.
 #include "qsa/select.h"
 
 #include "reference/oracle.h"
@@ -12,7 +13,8 @@ namespace reference {
 namespace {
 
 Result select(const toolkit::Args& a) {
-  const int64_t rows = a.tensor("q").size(0), c = a.integer("compress_ratio"), k = a.integer("token_topk") / c;
+  const int64_t rows = a.tensor("q").size(0), c = a.integer("compress_ratio"),
+                k = a.integer("token_topk") / c;
   const int64_t columns = a.tensor("page_table").size(1) * a.tensor("k_cache").size(1);
   Output indices, scores;
   indices.dtype = TK_I32;
@@ -36,8 +38,9 @@ Result select(const toolkit::Args& a) {
       scores.value.insert(scores.value.end(), s.value.begin(), s.value.end());
       scores.bound.insert(scores.bound.end(), s.bound.begin(), s.bound.end());
       if (s.overflow)
-        result.findings.push_back("row " + std::to_string(i) +
-                                  ": products of query and keys are beyond fp32; any choice among those blocks is right");
+        result.findings.push_back(
+            "row " + std::to_string(i) +
+            ": products of query and keys are beyond fp32; any choice among those blocks is right");
     }
   }
   result.outputs.emplace("indices", std::move(indices));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Oracle of qsa.step: the stages' oracles in a server's order, each fed with what the one before puts out, rounded to
-// its dtype. A judge takes a step apart and asks the stages' oracles about what each stage really got; this whole is the
-// truth of the last stage where nothing is close to a tie, as in the dense case.
+// Oracle of qsa.step: the stages' oracles in a server's order, each fed with what the one before
+// puts out, rounded to its dtype. A judge takes a step apart and asks the stages' oracles about
+// what each stage really got; this whole is the truth of the last stage where nothing is close to a
+// tie, as in the dense case.
 #include "qsa/step.h"
 
 #include <deque>
@@ -16,7 +17,8 @@ namespace {
 // A call put together from another call's tensors, by other names, and from results of oracles.
 class Call {
  public:
-  Call(const toolkit::Args& from, const toolkit::Contract& contract) : from_(from), contract_(contract) {}
+  Call(const toolkit::Args& from, const toolkit::Contract& contract)
+      : from_(from), contract_(contract) {}
 
   void tensor(const std::string& name, const std::string& source) {
     const toolkit::TensorView t = from_.find(source);
@@ -30,8 +32,11 @@ class Call {
     for (const int64_t n : o.shape) count *= size_t(n);
     std::vector<std::byte>& bytes = buffers_.emplace_back(count * size + 1);
     for (size_t i = 0; i < count; ++i) {
-      const uint64_t bits = !o.integer.empty() ? uint64_t(o.integer[i]) : o.bytes.empty() ? encode(o.dtype, o.value[i]) : 0;
-      std::memcpy(&bytes[i * size], o.bytes.empty() ? static_cast<const void*>(&bits) : &o.bytes[i * size], size);
+      const uint64_t bits = !o.integer.empty() ? uint64_t(o.integer[i])
+                            : o.bytes.empty()  ? encode(o.dtype, o.value[i])
+                                               : 0;
+      std::memcpy(&bytes[i * size],
+                  o.bytes.empty() ? static_cast<const void*>(&bits) : &o.bytes[i * size], size);
     }
     toolkit::Shape& shape = shapes_.emplace_back(o.shape);
     toolkit::Shape& strides = shapes_.emplace_back(o.shape.size(), 1);
@@ -90,14 +95,17 @@ Result step(const toolkit::Args& a) {
   const int64_t ratio = a.integer("compress_ratio"), topk = a.integer("token_topk");
   Result all;
   const auto take = [&](const std::string& stage, Result r) {
-    for (auto& [name, output] : r.outputs) all.outputs.insert_or_assign(stage + "." + name, std::move(output));
+    for (auto& [name, output] : r.outputs)
+      all.outputs.insert_or_assign(stage + "." + name, std::move(output));
     for (const std::string& f : r.findings) all.findings.push_back(stage + ": " + f);
   };
 
   Call compress(a, ::qsa::compress::contract);
-  for (const char* name : {"raw_keys", "raw_positions", "compressor_state_cache", "compressor_state_block_table", "rope_cache"})
+  for (const char* name : {"raw_keys", "raw_positions", "compressor_state_cache",
+                           "compressor_state_block_table", "rope_cache"})
     compress.tensor(name, std::string("compress.") + name);
-  for (const char* name : {"token_to_req", "query_start_loc", "logical_positions", "compressed_slots"})
+  for (const char* name :
+       {"token_to_req", "query_start_loc", "logical_positions", "compressed_slots"})
     compress.tensor(name, name);
   compress.scalar("compress_ratio", ratio);
   take("compress", compress.run());
@@ -119,7 +127,8 @@ Result step(const toolkit::Args& a) {
   Call score(a, ::qsa::score::contract);
   score.tensor("q", "score.q");
   score.result("k_cache", all.outputs.at("store.cache"));
-  for (const char* name : {"page_table", "token_to_req", "query_positions", "sequence_lengths"}) score.tensor(name, name);
+  for (const char* name : {"page_table", "token_to_req", "query_positions", "sequence_lengths"})
+    score.tensor(name, name);
   score.scalar("compress_ratio", ratio);
   take("score", score.run());
 
@@ -131,13 +140,15 @@ Result step(const toolkit::Args& a) {
 
   Call expand(a, ::qsa::expand::contract);
   expand.result("block_indices", all.outputs.at("topk.block_indices"));
-  for (const char* name : {"query_positions", "sequence_lengths", "token_to_req"}) expand.tensor(name, name);
+  for (const char* name : {"query_positions", "sequence_lengths", "token_to_req"})
+    expand.tensor(name, name);
   expand.scalar("compress_ratio", ratio);
   expand.scalar("token_topk", topk);
   take("expand", expand.run());
 
   Call attend(a, ::qsa::attend::contract);
-  for (const char* name : {"q", "k_cache", "v_cache"}) attend.tensor(name, std::string("attend.") + name);
+  for (const char* name : {"q", "k_cache", "v_cache"})
+    attend.tensor(name, std::string("attend.") + name);
   attend.result("logical_indices", all.outputs.at("expand.indices"));
   attend.tensor("block_table", "block_table");
   attend.tensor("token_to_req", "token_to_req");

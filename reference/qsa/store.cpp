@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Oracle of qsa.store: bits are copied. Of rows that contend for one slot the last wins here; a judge accepts any.
+// Oracle of qsa.store: bits are copied. Of rows that contend for one slot the last wins here; a
+// judge accepts any.
 #include "qsa/store.h"
+
 #include "reference/oracle.h"
 #include "reference/reader.h"
 
@@ -19,12 +21,14 @@ Result store(const toolkit::Args& a) {
   for (int64_t p = 0; p < pages; ++p)
     for (int64_t s = 0; s < page; ++s)
       for (int64_t w = 0; w < width; ++w)
-        std::memcpy(&out.bytes[size_t((p * page + s) * width + w) * bytes], cache.at(p, s, 0, w), bytes);
+        std::memcpy(&out.bytes[size_t((p * page + s) * width + w) * bytes], cache.at(p, s, 0, w),
+                    bytes);
   for (int64_t i = 0; i < slots.count(); ++i) {
     const int64_t slot = slots.integer_linear(i);
     if (slot < 0 || slot >= pages * page) continue;
     for (int64_t w = 0; w < width; ++w)
-      std::memcpy(&out.bytes[size_t(slot * width + w) * bytes], rows.at_linear(i * width + w), bytes);
+      std::memcpy(&out.bytes[size_t(slot * width + w) * bytes], rows.at_linear(i * width + w),
+                  bytes);
   }
   Result result;
   result.outputs.emplace("cache", std::move(out));

@@ -16,7 +16,8 @@ std::vector<int64_t> best_columns(const std::vector<double>& scores, int64_t k) 
   if (int64_t(order.size()) > k) {
     std::stable_sort(order.begin(), order.end(), [&](int64_t x, int64_t y) {
       const double a = scores[size_t(x)], b = scores[size_t(y)];
-      return !std::isnan(a) && (std::isnan(b) || a > b);  // NaN last; -0.0 > +0.0 is false both ways
+      return !std::isnan(a) &&
+             (std::isnan(b) || a > b);  // NaN last; -0.0 > +0.0 is false both ways
     });
     order.resize(size_t(k));
     std::sort(order.begin(), order.end());

@@ -7,7 +7,8 @@ namespace {
 
 // D = 8, one KV head, keys and values by (page, slot); two pages of 4.
 struct Parts {
-  Tensor q = make_tensor(TK_BF16, {1, 2, 8}), k = make_tensor(TK_BF16, {2, 4, 1, 8}), v = make_tensor(TK_BF16, {2, 4, 1, 8});
+  Tensor q = make_tensor(TK_BF16, {1, 2, 8}), k = make_tensor(TK_BF16, {2, 4, 1, 8}),
+         v = make_tensor(TK_BF16, {2, 4, 1, 8});
   std::vector<int64_t> tokens;
   std::vector<int64_t> table{1, 0};
 };
@@ -19,16 +20,19 @@ Case case_of(const Parts& p) {
                                   {"block_table", ids(p.table, {1, int64_t(p.table.size())})},
                                   {"token_to_req", ids({0})}});
 }
-// Keys 0 (equal weights), the value of token t is t + 1 in every dim: token t lies on page table[t / 4].
+// Keys 0 (equal weights), the value of token t is t + 1 in every dim: token t lies on page table[t
+// / 4].
 Parts equal_weights() {
   Parts p;
   for (int64_t t = 0; t < 8; ++t)
-    for (int64_t d = 0; d < 8; ++d) p.v.set_real((p.table[size_t(t / 4)] * 4 + t % 4) * 8 + d, double(t + 1));
+    for (int64_t d = 0; d < 8; ++d)
+      p.v.set_real((p.table[size_t(t / 4)] * 4 + t % 4) * 8 + d, double(t + 1));
   return p;
 }
 double output_of(const Case& c, size_t i = 0) { return oracle_of(c).outputs.at("output").value[i]; }
 
-// The output of a bf16 flash kernel that walks tiles of `tile` tokens in fp32: bf16 weights against a running maximum.
+// The output of a bf16 flash kernel that walks tiles of `tile` tokens in fp32: bf16 weights against
+// a running maximum.
 std::vector<double> tiled(const Case& c, int64_t row, int64_t head, int64_t tile) {
   const Tensor &q = c.inputs.at("q"), &k = c.inputs.at("k_cache"), &v = c.inputs.at("v_cache"),
                &table = c.inputs.at("block_table"), &indices = c.inputs.at("logical_indices");
@@ -49,7 +53,9 @@ std::vector<double> tiled(const Case& c, int64_t row, int64_t head, int64_t tile
       const float p = std::exp2(s[t] - next);
       sum += p;
       weight.set_real(0, p);
-      for (int64_t d = 0; d < dim; ++d) acc[size_t(d)] += float(weight.real(0)) * float(v.real((rows[t] * v.shape[2] + kv) * dim + d));
+      for (int64_t d = 0; d < dim; ++d)
+        acc[size_t(d)] +=
+            float(weight.real(0)) * float(v.real((rows[t] * v.shape[2] + kv) * dim + d));
     }
     top = next;
     s.clear();
@@ -61,7 +67,8 @@ std::vector<double> tiled(const Case& c, int64_t row, int64_t head, int64_t tile
     const int64_t at = table.integer(request * table.shape[1] + t / page) * page + t % page;
     float dot = 0;
     for (int64_t d = 0; d < dim; ++d)
-      dot += float(q.real((row * q.shape[1] + head) * dim + d)) * float(k.real((at * k.shape[2] + kv) * dim + d));
+      dot += float(q.real((row * q.shape[1] + head) * dim + d)) *
+             float(k.real((at * k.shape[2] + kv) * dim + d));
     s.push_back(dot * float(1.4426950408889634 / std::sqrt(double(dim))));
     rows.push_back(at);
     if (int64_t(rows.size()) == tile) flush();
@@ -81,7 +88,8 @@ TEST(QsaAttend, EqualWeightsGiveTheMean) {
   Parts p = equal_weights();
   p.tokens = {0, 3, 4, 7};
   EXPECT_DOUBLE_EQ(output_of(case_of(p)), (1 + 4 + 5 + 8) / 4.0);
-  EXPECT_DOUBLE_EQ(oracle_of(case_of(p)).outputs.at("lse").value[0], 2.0);  // log2 of 4 tokens of score 0
+  EXPECT_DOUBLE_EQ(oracle_of(case_of(p)).outputs.at("lse").value[0],
+                   2.0);  // log2 of 4 tokens of score 0
 }
 
 TEST(QsaAttend, ATokenListedTwiceCountsTwice) {
@@ -108,7 +116,9 @@ TEST(QsaAttend, HolesDeadPagesAndTokensBeyondTheTableAreMasked) {
   p.tokens = {2, 5};
   EXPECT_DOUBLE_EQ(output_of(case_of(p)), 3.0);
   const std::vector<std::string> findings = card_of("qsa.attend").findings(case_of(p));
-  EXPECT_TRUE(has_finding(findings, "1 listed tokens are on a page outside [0,2) (first: row 0, token 5, page 2)")) << joined(findings);
+  EXPECT_TRUE(has_finding(
+      findings, "1 listed tokens are on a page outside [0,2) (first: row 0, token 5, page 2)"))
+      << joined(findings);
 }
 
 TEST(QsaAttend, NothingLiveIsZeroAndMinusInf) {
@@ -120,10 +130,12 @@ TEST(QsaAttend, NothingLiveIsZeroAndMinusInf) {
   EXPECT_EQ(r.outputs.at("lse").value[0], -INFINITY);
 }
 
-// B16: a masked tile first, an empty row, holes, tokens beyond the table; page 0 is full of NaN and inf.
+// B16: a masked tile first, an empty row, holes, tokens beyond the table; page 0 is full of NaN and
+// inf.
 TEST(QsaAttend, EmptyTilesAndRowsBesideAPoisonedPage) {
   const int64_t dim = 128, width = 256;
-  Tensor k = make_tensor(TK_BF16, {4, 16, 1, dim}), v = make_tensor(TK_BF16, {4, 16, 1, dim}), q = make_tensor(TK_BF16, {4, 2, dim});
+  Tensor k = make_tensor(TK_BF16, {4, 16, 1, dim}), v = make_tensor(TK_BF16, {4, 16, 1, dim}),
+         q = make_tensor(TK_BF16, {4, 2, dim});
   fill_normal(k, Random(1, "k"));
   fill_normal(v, Random(1, "v"));
   fill_normal(q, Random(1, "q"));
@@ -155,16 +167,18 @@ TEST(QsaAttend, ANanInALiveKeyIsNamedAndItsHeadsNotJudged) {
   const Case c = suite_case("qsa.attend", "nan-key");
   const reference::Result r = oracle_of(c);
   EXPECT_TRUE(has_finding(r.findings, "row 0, head 0: the key of token")) << joined(r.findings);
-  EXPECT_TRUE(has_finding(r.findings, "KV head 0, dim 1) is NaN; not judged")) << joined(r.findings);
+  EXPECT_TRUE(has_finding(r.findings, "KV head 0, dim 1) is NaN; not judged"))
+      << joined(r.findings);
   const std::vector<uint8_t>& judged = r.outputs.at("output").judged;
-  EXPECT_EQ(judged[0], 0);         // heads 0 and 1 read KV head 0
+  EXPECT_EQ(judged[0], 0);  // heads 0 and 1 read KV head 0
   EXPECT_EQ(judged[16], 0);
-  EXPECT_EQ(judged[2 * 16], 1);    // head 2 reads the other
-  EXPECT_EQ(judged[4 * 16], 1);    // the other row
+  EXPECT_EQ(judged[2 * 16], 1);  // head 2 reads the other
+  EXPECT_EQ(judged[4 * 16], 1);  // the other row
 }
 
 TEST(QsaAttend, TheBoundHoldsForBf16WeightsInTilesOfAnyWidth) {
-  for (const char* name : {"decode", "tp4-group-6-speculative", "peaked", "page-1600-full-width", "uniform-weights", "f16"}) {
+  for (const char* name : {"decode", "tp4-group-6-speculative", "peaked", "page-1600-full-width",
+                           "uniform-weights", "f16"}) {
     const Case c = suite_case("qsa.attend", name, 3);
     const reference::Result r = oracle_of(c);
     const reference::Output& o = r.outputs.at("output");
@@ -175,7 +189,8 @@ TEST(QsaAttend, TheBoundHoldsForBf16WeightsInTilesOfAnyWidth) {
           const std::vector<double> got = tiled(c, row, head, tile);
           for (int64_t d = 0; d < dim; ++d) {
             const size_t i = size_t((row * heads + head) * dim + d);
-            ASSERT_LE(std::fabs(got[size_t(d)] - o.value[i]), o.bound[i]) << name << " tile " << tile;
+            ASSERT_LE(std::fabs(got[size_t(d)] - o.value[i]), o.bound[i])
+                << name << " tile " << tile;
           }
         }
   }
@@ -200,8 +215,11 @@ TEST(QsaAttend, TheBoundHoldsWhereAllRoundingsGoTheSameWay) {
 }
 
 TEST(QsaAttend, CostCountsUniqueTokensForBytesAndAttendedOnesForFlops) {  // B44
-  Case c = card_of("qsa.attend").generate(
-      parse_coordinates("requests=1 ctx=4099 ragged=0 width=2051 heads=24 kv=2 dim=256 page=1600"), 1);
+  Case c =
+      card_of("qsa.attend")
+          .generate(parse_coordinates(
+                        "requests=1 ctx=4099 ragged=0 width=2051 heads=24 kv=2 dim=256 page=1600"),
+                    1);
   Tensor indices = c.inputs.at("logical_indices");
   int64_t live = 0;
   for (int64_t i = 0; i < indices.count(); ++i)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of the op tests: small cases by hand, what an oracle says, and the promises that every card keeps.
+// Helpers of the op tests: small cases by hand, what an oracle says, and the promises that every
+// card keeps.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +42,9 @@ inline Case make_case(const std::string& op, TensorMap inputs, ScalarMap scalars
   return c;
 }
 inline Tensor ids(std::vector<int64_t> values) { return from_integers(TK_I32, values); }
-inline Tensor ids(std::vector<int64_t> values, Shape shape) { return from_integers(TK_I32, values, std::move(shape)); }
+inline Tensor ids(std::vector<int64_t> values, Shape shape) {
+  return from_integers(TK_I32, values, std::move(shape));
+}
 inline Tensor longs(std::vector<int64_t> values) { return from_integers(TK_I64, values); }
 
 // What a right kernel writes: the oracle's results rounded to their dtypes.
@@ -49,7 +52,8 @@ inline TensorMap right_results(const Case& c, const reference::Result& truth) {
   TensorMap out;
   const HostCall call(c);
   std::set<std::string> names;
-  for (const auto& o : card_of(c.op).contract().outputs(toolkit::Args(card_of(c.op).contract(), call.call())))
+  for (const auto& o :
+       card_of(c.op).contract().outputs(toolkit::Args(card_of(c.op).contract(), call.call())))
     names.emplace(o.name);
   for (const auto& t : card_of(c.op).contract().tensors)
     if (t.role == toolkit::Role::in_place) names.insert(std::string(t.name));
@@ -83,8 +87,8 @@ inline Case suite_case(const std::string& op, std::string_view entry, uint64_t s
   throw std::logic_error(op + " has no suite entry " + std::string(entry));
 }
 
-// Every case of the suite keeps the contract, its right result passes (0 rows: skip), and every fault that finds a place
-// makes it fail. Every fault finds a place somewhere.
+// Every case of the suite keeps the contract, its right result passes (0 rows: skip), and every
+// fault that finds a place makes it fail. Every fault finds a place somewhere.
 inline void expect_sound_suite(const std::string& op) {
   const Card& card = card_of(op);
   std::set<std::string_view> planted;
@@ -94,7 +98,8 @@ inline void expect_sound_suite(const std::string& op) {
     const reference::Result truth = oracle_of(c);
     const TensorMap right = right_results(c, truth);
     const Verdict v = card.judge(c, truth, right);
-    EXPECT_EQ(name_of(v.status), e.name == "no-rows" ? "skip" : "pass") << v.reason << "\n" << v.first_bad;
+    EXPECT_EQ(name_of(v.status), e.name == "no-rows" ? "skip" : "pass") << v.reason << "\n"
+                                                                        << v.first_bad;
     EXPECT_LE(v.used_share, 1.0);
     card.findings(c);
     EXPECT_GE(card.cost(c).bytes, 0);
@@ -104,12 +109,14 @@ inline void expect_sound_suite(const std::string& op) {
       if (!f.plant(c, broken)) continue;
       planted.insert(f.name);
       const Verdict b = card.judge(c, truth, broken);
-      EXPECT_EQ(name_of(b.status), "fail") << "planted " << f.name << ", worst share " << b.used_share;
+      EXPECT_EQ(name_of(b.status), "fail")
+          << "planted " << f.name << ", worst share " << b.used_share;
       EXPECT_FALSE(b.reason.empty()) << f.name;
       EXPECT_FALSE(b.first_bad.empty()) << f.name;
     }
   }
-  for (const Fault& f : card.faults()) EXPECT_TRUE(planted.contains(f.name)) << f.name << " found no place in the suite";
+  for (const Fault& f : card.faults())
+    EXPECT_TRUE(planted.contains(f.name)) << f.name << " found no place in the suite";
 }
 
 inline bool has_finding(const std::vector<std::string>& findings, const std::string& part) {

@@ -31,8 +31,12 @@ Case prefix_case(int64_t first, int64_t rows, int64_t ring_block = 1) {
                     {"compressed_slots", longs(slots)}},
                    {{"compress_ratio", "4"}});
 }
-double pooled(const reference::Result& r, int64_t row) { return r.outputs.at("pooled").value[size_t(row * 8)]; }
-int64_t first_position(const reference::Result& r, int64_t row) { return r.outputs.at("first_positions").integer[size_t(row * 3)]; }
+double pooled(const reference::Result& r, int64_t row) {
+  return r.outputs.at("pooled").value[size_t(row * 8)];
+}
+int64_t first_position(const reference::Result& r, int64_t row) {
+  return r.outputs.at("first_positions").integer[size_t(row * 3)];
+}
 
 }  // namespace
 
@@ -50,7 +54,8 @@ TEST(QsaCompress, AnInvalidRingBlockCountsAsZeros) {  // B11
   EXPECT_EQ(pooled(r, 1), 1.75);
   EXPECT_EQ(first_position(r, 1), 840);  // no rope cache: the position is known all the same
   EXPECT_EQ(pooled(r, 5), 6.5);
-  EXPECT_TRUE(has_finding(card_of("qsa.compress").findings(prefix_case(842, 6, -1)), "1 groups reach into a ring block"));
+  EXPECT_TRUE(has_finding(card_of("qsa.compress").findings(prefix_case(842, 6, -1)),
+                          "1 groups reach into a ring block"));
 }
 
 TEST(QsaCompress, StepsShorterThanAGroupReadNothingElse) {  // B10: the ring is NaN everywhere
@@ -67,9 +72,11 @@ TEST(QsaCompress, TwoRequestsThatBeginInsideAGroup) {
   Case a = prefix_case(842, 6), b = prefix_case(5, 3);
   Tensor keys = make_tensor(TK_BF16, {9, 1, 8}), raw = make_tensor(TK_I64, {9, 1, 3});
   for (int64_t i = 0; i < 72; ++i)
-    keys.set_real(i, i < 48 ? a.inputs.at("raw_keys").real(i) : b.inputs.at("raw_keys").real(i - 48));
+    keys.set_real(i,
+                  i < 48 ? a.inputs.at("raw_keys").real(i) : b.inputs.at("raw_keys").real(i - 48));
   Tensor ring = a.inputs.at("compressor_state_cache").packed();
-  for (int64_t i = 0; i < 64; ++i) ring.set_real(i, b.inputs.at("compressor_state_cache").real(64 + i));  // block 0
+  for (int64_t i = 0; i < 64; ++i)
+    ring.set_real(i, b.inputs.at("compressor_state_cache").real(64 + i));  // block 0
   a.inputs["raw_keys"] = keys;
   a.inputs["raw_positions"] = raw;
   a.inputs["compressor_state_cache"] = ring;
@@ -86,11 +93,13 @@ TEST(QsaCompress, TwoRequestsThatBeginInsideAGroup) {
 }
 
 TEST(QsaCompress, PowersOfTwoAreExactAndOthersNearlySo) {
-  const Case four = suite_case("qsa.compress", "speculative-rope"), three = suite_case("qsa.compress", "ratio-3-ring-5");
+  const Case four = suite_case("qsa.compress", "speculative-rope"),
+             three = suite_case("qsa.compress", "ratio-3-ring-5");
   const reference::Result exact = oracle_of(four), r = oracle_of(three);
   for (const double b : exact.outputs.at("pooled").bound) EXPECT_EQ(b, 0);
   const reference::Output& o = r.outputs.at("pooled");
-  for (size_t i = 0; i < o.value.size(); ++i) EXPECT_LE(o.bound[i], std::fabs(o.value[i]) * 0x1p-6 + 1e-30);
+  for (size_t i = 0; i < o.value.size(); ++i)
+    EXPECT_LE(o.bound[i], std::fabs(o.value[i]) * 0x1p-6 + 1e-30);
 }
 
 TEST(QsaCompress, SuiteIsSoundAndFaultsAreSeen) { expect_sound_suite("qsa.compress"); }

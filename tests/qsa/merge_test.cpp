@@ -10,8 +10,10 @@ Case merge_case(std::vector<double> lse, std::vector<double> values, const char*
   const int64_t splits = int64_t(lse.size());
   Tensor partial = make_tensor(TK_F32, {splits, 1, 1, 4});
   for (int64_t i = 0; i < partial.count(); ++i) partial.set_real(i, values[size_t(i / 4)]);
-  return make_case("qsa.merge", {{"partial_output", partial}, {"partial_lse", from_reals(TK_F32, lse, {splits, 1, 1})}},
-                   {{"output_dtype", dtype}});
+  return make_case(
+      "qsa.merge",
+      {{"partial_output", partial}, {"partial_lse", from_reals(TK_F32, lse, {splits, 1, 1})}},
+      {{"output_dtype", dtype}});
 }
 double value_of(const Case& c) { return oracle_of(c).outputs.at("output").value[0]; }
 
@@ -21,7 +23,9 @@ TEST(QsaMerge, WeightsAreBaseTwo) { EXPECT_DOUBLE_EQ(value_of(merge_case({1, 0},
 
 TEST(QsaMerge, OneSplitIsItself) { EXPECT_EQ(value_of(merge_case({-700}, {0.375})), 0.375); }
 
-TEST(QsaMerge, AnEmptySplitIsNotRead) { EXPECT_EQ(value_of(merge_case({-INFINITY, 5}, {NAN, 2})), 2.0); }
+TEST(QsaMerge, AnEmptySplitIsNotRead) {
+  EXPECT_EQ(value_of(merge_case({-INFINITY, 5}, {NAN, 2})), 2.0);
+}
 
 TEST(QsaMerge, AllEmptyIsZeroExactly) {
   const reference::Result r = oracle_of(merge_case({-INFINITY, -INFINITY}, {NAN, INFINITY}));
@@ -36,7 +40,8 @@ TEST(QsaMerge, ANanOrInfLseHasToGiveNan) {
     EXPECT_TRUE(std::isnan(r.outputs.at("output").value[0]));
     TensorMap results = right_results(c, r);
     EXPECT_EQ(name_of(judge(c, results).status), "pass");
-    results.at("output").set_real(0, 0.0);  // what a kernel gives that lets the NaN fall out of a comparison
+    results.at("output").set_real(
+        0, 0.0);  // what a kernel gives that lets the NaN fall out of a comparison
     EXPECT_EQ(name_of(judge(c, results).status), "fail");
   }
 }

@@ -23,7 +23,8 @@ constexpr double kInf = INFINITY;
 }  // namespace
 
 TEST(QsaScore, ReluPerHeadThenTheDivisor) {
-  EXPECT_EQ(scores_of(tiny()), (std::vector<double>{0, 0.5, 1, 1.5}));  // the second head is -1: adds nothing
+  EXPECT_EQ(scores_of(tiny()),
+            (std::vector<double>{0, 0.5, 1, 1.5}));  // the second head is -1: adds nothing
 }
 
 TEST(QsaScore, ColumnsThatAreNotVisibleAreMinusInf) {
@@ -38,7 +39,8 @@ TEST(QsaScore, DeadPagesAreMinusInfAndVisibleIsNotClamped) {
 }
 
 TEST(QsaScore, NegativePositionsAndForeignRequestsSeeNothing) {  // B04
-  for (const auto& [position, request] : {std::pair<int64_t, int64_t>{10, -1}, {-1, 0}, {-3, 0}, {10, 5}, {-5, 0}}) {
+  for (const auto& [position, request] :
+       {std::pair<int64_t, int64_t>{10, -1}, {-1, 0}, {-3, 0}, {10, 5}, {-5, 0}}) {
     Case c = tiny({0}, position, 11);
     c.inputs["token_to_req"] = ids({request});
     EXPECT_EQ(visible_of(c), 0);
@@ -71,39 +73,46 @@ TEST(QsaScore, TheBoundHoldsForFp32SumsInAnyOrder) {
   for (int64_t i = 0; i < o.shape[0]; ++i)
     for (int64_t col = 0; col < columns; ++col) {
       if (o.value[size_t(i * columns + col)] == -kInf) continue;
-      const int64_t id = c.inputs.at("page_table").integer(i * c.inputs.at("page_table").shape[1] + col / page);
+      const int64_t id =
+          c.inputs.at("page_table").integer(i * c.inputs.at("page_table").shape[1] + col / page);
       for (const bool backward : {false, true}) {
         float sum = 0;
         for (int64_t h = 0; h < q.shape[1]; ++h) {
           float dot = 0;
           for (int64_t e = 0; e < dim; ++e) {
             const int64_t d = backward ? dim - 1 - e : e;
-            dot += float(q.real((i * q.shape[1] + h) * dim + d)) * float(k.real((id * page + col % page) * dim + d));
+            dot += float(q.real((i * q.shape[1] + h) * dim + d)) *
+                   float(k.real((id * page + col % page) * dim + d));
           }
           sum += std::fmax(dot, 0.0f);
         }
-        EXPECT_LE(std::fabs(double(sum / std::sqrt(float(dim))) - o.value[size_t(i * columns + col)]),
-                  o.bound[size_t(i * columns + col)]);
+        EXPECT_LE(
+            std::fabs(double(sum / std::sqrt(float(dim))) - o.value[size_t(i * columns + col)]),
+            o.bound[size_t(i * columns + col)]);
       }
     }
 }
 
 // B13: a table in another unit than the cache.
 TEST(QsaScore, ATableOfForeignIdsIsReportedWithCounts) {
-  Case c = card_of("qsa.score").generate(parse_coordinates("requests=2 ctx=392 ragged=0 page=2 dim=8"), 1);
+  Case c = card_of("qsa.score")
+               .generate(parse_coordinates("requests=2 ctx=392 ragged=0 page=2 dim=8"), 1);
   Tensor& table = c.inputs.at("page_table");
   ASSERT_EQ(table.shape, (Shape{2, 49}));
   for (int64_t i = 0; i < 98; ++i) table.set_integer(i, (i < 49 ? 147 : 343 - 49) + i);
   Tensor ten = make_tensor(TK_BF16, {10, 2, 1, 8});
   c.inputs["k_cache"] = ten;
   const std::vector<std::string> findings = card_of("qsa.score").findings(c);
-  EXPECT_TRUE(has_finding(findings, "98 of 98 used page_table entries are outside [0,10)")) << joined(findings);
+  EXPECT_TRUE(has_finding(findings, "98 of 98 used page_table entries are outside [0,10)"))
+      << joined(findings);
   EXPECT_TRUE(has_finding(findings, "request 1: 49")) << joined(findings);
-  EXPECT_TRUE(has_finding(findings, "196 visible columns of 2 rows score -inf")) << joined(findings);
+  EXPECT_TRUE(has_finding(findings, "196 visible columns of 2 rows score -inf"))
+      << joined(findings);
 }
 
 TEST(QsaScore, UnusedEntriesGiveNoWarning) {
-  EXPECT_EQ(joined(card_of("qsa.score").findings(suite_case("qsa.score", "huge-unused-pages"))), "");
+  EXPECT_EQ(joined(card_of("qsa.score").findings(suite_case("qsa.score", "huge-unused-pages"))),
+            "");
 }
 
 TEST(QsaScore, ProductsBeyondFp32AreNotJudged) {

@@ -5,7 +5,8 @@ using namespace check;
 
 namespace {
 
-// One head of dim 1 and scores that are the keys themselves: 8 blocks, k = 2, a tail of `tail` tokens.
+// One head of dim 1 and scores that are the keys themselves: 8 blocks, k = 2, a tail of `tail`
+// tokens.
 Case scored(std::vector<double> keys, int64_t tail = 1) {
   const int64_t n = int64_t(keys.size());
   return make_case("qsa.select",
@@ -58,13 +59,22 @@ TEST(QsaSelect, TokensOfABlockAscend) {
 TEST(QsaSelect, AWorseBlockFailsWithItsScores) {
   const Verdict v = judge_tokens(scored({1, 9, 2, 8, 3, 3, 3, 3}), tokens_of_blocks({1, 4}, {32}));
   EXPECT_EQ(name_of(v.status), "fail");
-  EXPECT_NE(v.reason.find("wrong_selected=1: block 4 (score 3) is chosen, block 3 (score 8) is not"), std::string::npos) << v.reason;
+  EXPECT_NE(
+      v.reason.find("wrong_selected=1: block 4 (score 3) is chosen, block 3 (score 8) is not"),
+      std::string::npos)
+      << v.reason;
 }
 
 TEST(QsaSelect, OnlyScoresWithinTheirBoundsMayStandForEachOther) {
   const double near = 8 + 0x1p-21;  // one fp32 ulp above 8 is 2^-20
-  EXPECT_EQ(name_of(judge_tokens(scored({9, 8, near, 1, 1, 1, 1, 1}), tokens_of_blocks({0, 1}, {32})).status), "pass");
-  EXPECT_EQ(name_of(judge_tokens(scored({9, 8, 8.01, 1, 1, 1, 1, 1}), tokens_of_blocks({0, 1}, {32})).status), "fail");
+  EXPECT_EQ(
+      name_of(
+          judge_tokens(scored({9, 8, near, 1, 1, 1, 1, 1}), tokens_of_blocks({0, 1}, {32})).status),
+      "pass");
+  EXPECT_EQ(
+      name_of(
+          judge_tokens(scored({9, 8, 8.01, 1, 1, 1, 1, 1}), tokens_of_blocks({0, 1}, {32})).status),
+      "fail");
 }
 
 TEST(QsaSelect, TailAndMinusOneAreExact) {
@@ -74,7 +84,8 @@ TEST(QsaSelect, TailAndMinusOneAreExact) {
   EXPECT_EQ(name_of(judge_tokens(c, tokens_of_blocks({1, 3}, {32, 33, 34})).status), "fail");
 }
 
-TEST(QsaSelect, BlocksWithoutAColumnAreHolesBeforeTheTail) {  // the table holds one block, the row sees four
+TEST(QsaSelect,
+     BlocksWithoutAColumnAreHolesBeforeTheTail) {  // the table holds one block, the row sees four
   Case c = scored({5});
   c.inputs["query_positions"] = ids({16});
   c.inputs["sequence_lengths"] = ids({17});

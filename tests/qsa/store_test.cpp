@@ -10,10 +10,12 @@ Case edges(tk_dtype index) {
   Tensor cache = make_tensor(TK_BF16, {4, 16, 1, 8}), rows = make_tensor(TK_BF16, {7, 8});
   fill_real(cache, -1);
   for (int64_t i = 0; i < rows.count(); ++i) rows.set_real(i, 1 + double(i / 8));
-  const int64_t lowest = index == TK_I64 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int32_t>::min();
-  return make_case("qsa.store", {{"cache", cache},
-                                 {"rows", rows},
-                                 {"slot_mapping", from_integers(index, {-1, 5, 64, 5, 0, lowest, 63})}});
+  const int64_t lowest =
+      index == TK_I64 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int32_t>::min();
+  return make_case("qsa.store",
+                   {{"cache", cache},
+                    {"rows", rows},
+                    {"slot_mapping", from_integers(index, {-1, 5, 64, 5, 0, lowest, 63})}});
 }
 
 }  // namespace
@@ -23,9 +25,9 @@ TEST(QsaStore, EdgesOfTheCacheAreWrittenAndTheRestSkipped) {
     const Case c = edges(index);
     const TensorMap right = right_results(c, oracle_of(c));
     const Tensor& cache = right.at("cache");
-    EXPECT_EQ(cache.real(0), 5);        // row 4
-    EXPECT_EQ(cache.real(63 * 8), 7);   // row 6
-    EXPECT_EQ(cache.real(5 * 8), 4);    // row 3, the later of two
+    EXPECT_EQ(cache.real(0), 5);       // row 4
+    EXPECT_EQ(cache.real(63 * 8), 7);  // row 6
+    EXPECT_EQ(cache.real(5 * 8), 4);   // row 3, the later of two
     EXPECT_EQ(cache.real(1 * 8), -1);
     EXPECT_EQ(name_of(judge(c, right).status), "pass");
     EXPECT_TRUE(has_finding(card_of("qsa.store").findings(c), "duplicate slot 5 (rows 1, 3)"));

@@ -7,10 +7,14 @@ namespace {
 
 Case topk_case(std::vector<double> row, int64_t visible, int64_t k) {
   const int64_t columns = int64_t(row.size());
-  return make_case("qsa.topk", {{"logits", from_reals(TK_F32, row, {1, columns})}, {"visible_blocks", ids({visible})}},
-                   {{"k", std::to_string(k)}});
+  return make_case(
+      "qsa.topk",
+      {{"logits", from_reals(TK_F32, row, {1, columns})}, {"visible_blocks", ids({visible})}},
+      {{"k", std::to_string(k)}});
 }
-std::vector<int64_t> chosen_of(const Case& c) { return oracle_of(c).outputs.at("block_indices").integer; }
+std::vector<int64_t> chosen_of(const Case& c) {
+  return oracle_of(c).outputs.at("block_indices").integer;
+}
 Verdict judge_choice(const Case& c, std::vector<int64_t> chosen) {
   const int64_t k = int64_t(chosen.size());
   return judge(c, {{"block_indices", ids(chosen, {1, k})}});
@@ -18,19 +22,28 @@ Verdict judge_choice(const Case& c, std::vector<int64_t> chosen) {
 
 }  // namespace
 
-TEST(QsaTopk, BestFirstByValueAscendingByColumn) { EXPECT_EQ(chosen_of(topk_case({1, 5, 3, 4}, 4, 2)), (std::vector<int64_t>{1, 3})); }
-
-TEST(QsaTopk, TiesGoToTheLowerColumn) { EXPECT_EQ(chosen_of(topk_case({2, 1, 2, 2, 1}, 5, 2)), (std::vector<int64_t>{0, 2})); }
-
-TEST(QsaTopk, OrderIsInfFiniteMinusInfNan) {
-  EXPECT_EQ(chosen_of(topk_case({NAN, -INFINITY, -1e30, INFINITY}, 4, 1)), (std::vector<int64_t>{3}));
-  EXPECT_EQ(chosen_of(topk_case({NAN, -INFINITY, -1e30, INFINITY}, 4, 3)), (std::vector<int64_t>{1, 2, 3}));
+TEST(QsaTopk, BestFirstByValueAscendingByColumn) {
+  EXPECT_EQ(chosen_of(topk_case({1, 5, 3, 4}, 4, 2)), (std::vector<int64_t>{1, 3}));
 }
 
-TEST(QsaTopk, BothZerosAreEqual) { EXPECT_EQ(chosen_of(topk_case({-0.0, 0.0, -1}, 3, 1)), (std::vector<int64_t>{0})); }
+TEST(QsaTopk, TiesGoToTheLowerColumn) {
+  EXPECT_EQ(chosen_of(topk_case({2, 1, 2, 2, 1}, 5, 2)), (std::vector<int64_t>{0, 2}));
+}
+
+TEST(QsaTopk, OrderIsInfFiniteMinusInfNan) {
+  EXPECT_EQ(chosen_of(topk_case({NAN, -INFINITY, -1e30, INFINITY}, 4, 1)),
+            (std::vector<int64_t>{3}));
+  EXPECT_EQ(chosen_of(topk_case({NAN, -INFINITY, -1e30, INFINITY}, 4, 3)),
+            (std::vector<int64_t>{1, 2, 3}));
+}
+
+TEST(QsaTopk, BothZerosAreEqual) {
+  EXPECT_EQ(chosen_of(topk_case({-0.0, 0.0, -1}, 3, 1)), (std::vector<int64_t>{0}));
+}
 
 TEST(QsaTopk, ScoresAreNotLookedAtWhereEverythingFits) {
-  EXPECT_EQ(chosen_of(topk_case({NAN, -INFINITY, 7}, 3, 5)), (std::vector<int64_t>{0, 1, 2, -1, -1}));
+  EXPECT_EQ(chosen_of(topk_case({NAN, -INFINITY, 7}, 3, 5)),
+            (std::vector<int64_t>{0, 1, 2, -1, -1}));
   EXPECT_EQ(chosen_of(topk_case({1, 2, 3}, 99, 3)), (std::vector<int64_t>{0, 1, 2}));
   EXPECT_EQ(chosen_of(topk_case({1, 2, 3}, -4, 2)), (std::vector<int64_t>{-1, -1}));
 }
@@ -84,7 +97,8 @@ TEST(QsaTopk, ThreeWinnersLostInACrowdedBinAreCounted) {
 // B02: thousands of exact zeros fill the tie buffer and the rest of the row stays -1.
 TEST(QsaTopk, AnySubsetOfZeroTiesPassesAndUnfilledSlotsAreCounted) {
   const Card& card = card_of("qsa.topk");
-  const Case c = card.generate(parse_coordinates("rows=1 columns=8320 k=2048 values=relu winners=100"), 5);
+  const Case c =
+      card.generate(parse_coordinates("rows=1 columns=8320 k=2048 values=relu winners=100"), 5);
   const reference::Result truth = oracle_of(c);
   TensorMap results = right_results(c, truth);
   Tensor& t = results.at("block_indices");

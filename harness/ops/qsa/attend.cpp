@@ -12,14 +12,16 @@ namespace {
 
 constexpr Axis kOwn[] = {
     {"width", "67", "T, columns of the selection"},
-    {"ratio", "4", "tokens are chosen in groups of this many, then the open group's tail; 1: single tokens"},
+    {"ratio", "4",
+     "tokens are chosen in groups of this many, then the open group's tail; 1: single tokens"},
     {"overlap", "0.9", "Jaccard overlap of neighbouring rows' groups"},
     {"ascending", "0", "1: groups ascend, 0: any order"},
     {"duplicates", "0", "groups of a row that repeat another"},
     {"holes", "0", "groups of a row that become -1"},
     {"leading", "0", "columns of -1 before the first token"},
     {"index", "i32", "i32 or i64, of indices, table and requests"},
-    {"hostile", "none", "none, requests, pages, tokens, empty-rows, nan-key, inf-value, nan-query, all"},
+    {"hostile", "none",
+     "none, requests, pages, tokens, empty-rows, nan-key, inf-value, nan-query, all"},
 };
 constexpr auto kAxes = with_kv(kOwn);
 
@@ -48,7 +50,8 @@ class AttendCard final : public Card {
     return {
         {"decode", "requests=3 ctx=200 heads=8 kv=2 dim=64"},
         {"tp1-group-12", "requests=1 ctx=150 heads=24 kv=2 dim=256 width=35 layout=halves"},
-        {"tp4-group-6-speculative", "batch=speculative requests=1 rows=4 ctx=150 heads=6 kv=1 dim=128"},
+        {"tp4-group-6-speculative",
+         "batch=speculative requests=1 rows=4 ctx=150 heads=6 kv=1 dim=128"},
         {"tp8-group-3", "requests=2 ctx=100 heads=3 kv=1 dim=64"},
         {"group-5-page-20", "requests=2 ctx=100 heads=10 kv=2 dim=40 page=20 layout=interleaved"},
         {"group-1-head-major", "requests=2 ctx=90 heads=4 kv=4 dim=32 layout=head_major"},
@@ -66,7 +69,8 @@ class AttendCard final : public Card {
         {"i64", "requests=2 ctx=100 heads=2 kv=1 dim=32 index=i64 ratio=1"},
         {"empty-rows", "hostile=empty-rows requests=4 ctx=100 heads=4 kv=2 dim=32"},
         {"requests-outside", "hostile=requests requests=4 ctx=100 heads=4 kv=2 dim=32"},
-        {"dead-pages-and-tokens", "hostile=all requests=5 ctx=120 heads=4 kv=2 dim=32 unused=2147483647"},
+        {"dead-pages-and-tokens",
+         "hostile=all requests=5 ctx=120 heads=4 kv=2 dim=32 unused=2147483647"},
         {"nan-key", "hostile=nan-key requests=2 ctx=60 heads=4 kv=2 dim=16"},
         {"no-rows", "requests=0"},
     };
@@ -76,8 +80,9 @@ class AttendCard final : public Card {
     const Axes axes(op(), kAxes, at);
     const Random random(seed, "qsa.attend");
     Batch batch = batch_of(axes, random.stream("batch"));
-    const std::string hostile = axes.word("hostile", {"none", "requests", "pages", "tokens", "empty-rows", "nan-key",
-                                                      "inf-value", "nan-query", "all"});
+    const std::string hostile =
+        axes.word("hostile", {"none", "requests", "pages", "tokens", "empty-rows", "nan-key",
+                              "inf-value", "nan-query", "all"});
     const tk_dtype index = axes.dtype("index", toolkit::kIndex);
     Case c;
     c.op = op();
@@ -92,13 +97,15 @@ class AttendCard final : public Card {
       if ((all && i % 5 == 2) || (hostile == "empty-rows" && i % 2))
         for (int64_t t = 0; t < width; ++t) indices.set_integer(i * width + t, -1);
       if ((all && i % 5 == 3) || hostile == "tokens") {
-        const int64_t bad[] = {pages.table.shape[1] * pages.page_size, std::numeric_limits<int32_t>::max(), -9, -1};
+        const int64_t bad[] = {pages.table.shape[1] * pages.page_size,
+                               std::numeric_limits<int32_t>::max(), -9, -1};
         for (int64_t t = 0; t < width; t += 3) indices.set_integer(i * width + t, bad[(t / 3) % 4]);
       }
     }
     if (all || hostile == "pages") {
       const int64_t bad[] = {pages.pages, -3, std::numeric_limits<int32_t>::max()};
-      for (int64_t i = 1; i < pages.table.count(); i += 3) pages.table.set_integer(i, bad[(i / 3) % 3]);
+      for (int64_t i = 1; i < pages.table.count(); i += 3)
+        pages.table.set_integer(i, bad[(i / 3) % 3]);
     }
     c.inputs["logical_indices"] = indices;
     c.inputs["block_table"] = pages.table;
@@ -132,45 +139,52 @@ class AttendCard final : public Card {
         }
         used[requests[i]].insert(token / page);
         const int64_t id = table.integer(requests[i] * table.shape[1] + token / page);
-        if ((id < 0 || id >= k.shape[0]) && dead++ == 0) first_dead = where + ", page " + std::to_string(id);
+        if ((id < 0 || id >= k.shape[0]) && dead++ == 0)
+          first_dead = where + ", page " + std::to_string(id);
       }
     note_requests(out, requests, positions, table.shape[0]);
     note_pages(out, "block_table", table, k.shape[0], used);
     if (dead)
-      out.push_back(std::to_string(dead) + " listed tokens are on a page outside [0," + std::to_string(k.shape[0]) +
-                    ") (first: " + first_dead + "); masked");
+      out.push_back(std::to_string(dead) + " listed tokens are on a page outside [0," +
+                    std::to_string(k.shape[0]) + ") (first: " + first_dead + "); masked");
     if (outside)
       out.push_back(std::to_string(outside) + " listed tokens are beyond the block table's " +
-                    std::to_string(table.shape[1] * page) + " (first: " + first_outside + "); masked");
+                    std::to_string(table.shape[1] * page) + " (first: " + first_outside +
+                    "); masked");
     return out;
   }
 
   std::string place(const Case& c, std::string_view output, int64_t linear) const override {
     const Shape& q = c.inputs.at("q").shape;
-    const int64_t dim = output == "lse" ? 1 : q[2], head = linear / dim % q[1], row = linear / dim / q[1];
+    const int64_t dim = output == "lse" ? 1 : q[2], head = linear / dim % q[1],
+                  row = linear / dim / q[1];
     const std::vector<LiveToken> live = live_tokens(c, row);
     std::string text = "row " + std::to_string(row) + " (request " +
-                       std::to_string(c.inputs.at("token_to_req").integer(row)) + "), head " + std::to_string(head) +
-                       " (KV head " + std::to_string(head / (q[1] / c.inputs.at("k_cache").shape[2])) + ")";
+                       std::to_string(c.inputs.at("token_to_req").integer(row)) + "), head " +
+                       std::to_string(head) + " (KV head " +
+                       std::to_string(head / (q[1] / c.inputs.at("k_cache").shape[2])) + ")";
     if (output != "lse") text += ", dim " + std::to_string(linear % dim);
     if (live.empty()) return text + ", no live token";
-    return text + ", " + std::to_string(live.size()) + " live tokens, the first " + std::to_string(live.front().token) +
-           " (page " + std::to_string(live.front().page) + ", slot " + std::to_string(live.front().slot) + ")";
+    return text + ", " + std::to_string(live.size()) + " live tokens, the first " +
+           std::to_string(live.front().token) + " (page " + std::to_string(live.front().page) +
+           ", slot " + std::to_string(live.front().slot) + ")";
   }
 
   Cost cost(const Case& c) const override {
     const Tensor& q = c.inputs.at("q");
     const Tensor& k = c.inputs.at("k_cache");
     const Tensor& indices = c.inputs.at("logical_indices");
-    std::set<std::pair<int64_t, int64_t>> unique;
-    double attended = 0;
+    std::vector<bool> seen(size_t(k.shape[0] * k.shape[1]));
+    double attended = 0, unique = 0;
     for (int64_t i = 0; i < q.shape[0]; ++i)
       for (const LiveToken& t : live_tokens(c, i)) {
-        unique.insert({t.page, t.slot});
         ++attended;
+        if (seen[size_t(t.page * k.shape[1] + t.slot)]) continue;
+        seen[size_t(t.page * k.shape[1] + t.slot)] = true;
+        ++unique;
       }
     const double row = 2.0 * double(k.shape[2]) * double(k.shape[3]) * toolkit::bytes_of(k.dtype);
-    return {double(unique.size()) * row + 2.0 * double(q.count()) * toolkit::bytes_of(q.dtype) +
+    return {unique * row + 2.0 * double(q.count()) * toolkit::bytes_of(q.dtype) +
                 double(indices.count()) * toolkit::bytes_of(indices.dtype),
             4.0 * attended * double(q.shape[1]) * double(q.shape[2])};
   }
@@ -186,7 +200,8 @@ class AttendCard final : public Card {
            if (shortest_row(c, 2) < 0) return false;
            Case changed = c;
            Tensor q = c.inputs.at("q").packed();
-           for (int64_t i = 0; i < q.count(); ++i) q.set_real(i, q.real(i) * std::sqrt(double(q.shape[2])));
+           for (int64_t i = 0; i < q.count(); ++i)
+             q.set_real(i, q.real(i) * std::sqrt(double(q.shape[2])));
            replace(changed, "q", q);
            const Tensor before = out.at("output").packed();
            plant_result_of(changed, out);
@@ -215,7 +230,8 @@ class AttendCard final : public Card {
            const int64_t row = shortest_row(c, 1);
            if (row < 0) return false;
            Tensor& t = out.at("output");
-           for (int64_t i = 0; i < t.shape[1] * t.shape[2]; ++i) t.set_real(row * t.shape[1] * t.shape[2] + i, 0);
+           for (int64_t i = 0; i < t.shape[1] * t.shape[2]; ++i)
+             t.set_real(row * t.shape[1] * t.shape[2] + i, 0);
            return true;
          }},
     };
@@ -229,7 +245,8 @@ class AttendCard final : public Card {
   }
 
   static Tensor selection_of(const Axes& axes, const Batch& batch, const Random& random) {
-    const int64_t width = axes.integer("width", 1), ratio = axes.integer("ratio", 1), leading = axes.integer("leading", 0, width - 1);
+    const int64_t width = axes.integer("width", 1), ratio = axes.integer("ratio", 1),
+                  leading = axes.integer("leading", 0, width - 1);
     SelectionShape s;
     for (const int64_t p : batch.query_positions) s.candidates.push_back((p + 1) / ratio);
     s.group = batch.token_to_req;
@@ -251,7 +268,8 @@ class AttendCard final : public Card {
             tokens[size_t(column++)] = group < 0 ? -1 : group * ratio + j;
           }
       const int64_t position = batch.query_positions[size_t(i)];
-      for (int64_t t = s.candidates[size_t(i)] * ratio; t <= position && column < end; ++t) tokens[size_t(column++)] = t;
+      for (int64_t t = s.candidates[size_t(i)] * ratio; t <= position && column < end; ++t)
+        tokens[size_t(column++)] = t;
     }
     return from_integers(axes.dtype("index", toolkit::kIndex), tokens, {batch.rows(), width});
   }
@@ -268,7 +286,8 @@ class AttendCard final : public Card {
     t.set_real(row * t.shape[2] * t.shape[3] + 1, hostile == "nan-key" ? NAN : INFINITY);
   }
 
-  // The row with the fewest live tokens, at least `least`, that is finite enough to be judged in full; -1: none.
+  // The row with the fewest live tokens, at least `least`, that is finite enough to be judged in
+  // full; -1: none.
   static int64_t shortest_row(const Case& c, size_t least) {
     const Tensor& k = c.inputs.at("k_cache");
     const Tensor& v = c.inputs.at("v_cache");

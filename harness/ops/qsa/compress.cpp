@@ -30,17 +30,22 @@ struct Group {
   int64_t request = 0, position = 0;
 };
 Group group_of(const Case& c, int64_t i) {
-  const auto at = [&](std::string_view name, int64_t k) { return c.inputs.find(name)->second.integer(k); };
-  const int64_t n = c.inputs.at("query_start_loc").shape[0] - 1, r = at("token_to_req", i), e = at("logical_positions", i);
+  const auto at = [&](std::string_view name, int64_t k) {
+    return c.inputs.find(name)->second.integer(k);
+  };
+  const int64_t n = c.inputs.at("query_start_loc").shape[0] - 1, r = at("token_to_req", i),
+                e = at("logical_positions", i);
   const int64_t ratio = scalar_integer(c, "compress_ratio");
-  if (r < 0 || r >= n || i < at("query_start_loc", r) || i >= at("query_start_loc", r + 1) || e < ratio - 1 ||
-      at("compressed_slots", i) < 0)
+  if (r < 0 || r >= n || i < at("query_start_loc", r) || i >= at("query_start_loc", r + 1) ||
+      e < ratio - 1 || at("compressed_slots", i) < 0)
     return {};
   Group g{Group::step, r, e - ratio + 1};
   if (i - at("query_start_loc", r) >= ratio - 1) return g;  // all members are of this step
   const Tensor& table = c.inputs.at("compressor_state_block_table");
   const int64_t block = table.integer(r * table.shape[1]);
-  g.kind = block >= 0 && block < c.inputs.at("compressor_state_cache").shape[0] ? Group::ring : Group::ring_invalid;
+  g.kind = block >= 0 && block < c.inputs.at("compressor_state_cache").shape[0]
+               ? Group::ring
+               : Group::ring_invalid;
   return g;
 }
 
@@ -54,10 +59,12 @@ class CompressCard final : public Card {
         {"decode-ring", "requests=6 ctx=100"},
         {"speculative-rope", "batch=speculative requests=3 ctx=60 ring=12 positions=mrope rope=1"},
         {"prefill", "batch=prefill requests=1 rows=45"},
-        {"chunk-spans-ring", "batch=chunked requests=2 rows=7 ctx=57 ragged=1 positions=mrope rope=1"},
+        {"chunk-spans-ring",
+         "batch=chunked requests=2 rows=7 ctx=57 ragged=1 positions=mrope rope=1"},
         {"one-token-probe", "batch=prefill requests=3 rows=1"},
         {"three-token-probe", "batch=prefill requests=2 rows=3"},
-        {"mixed-strided", "batch=mixed requests=3 rows=9 ctx=40 stride=640 positions=transposed rope=1 padding=2"},
+        {"mixed-strided",
+         "batch=mixed requests=3 rows=9 ctx=40 stride=640 positions=transposed rope=1 padding=2"},
         {"ratio-1", "ratio=1 requests=5 dim=64"},
         {"ratio-2", "ratio=2 batch=speculative dim=64"},
         {"ratio-3-ring-5", "ratio=3 ring=5 dim=80 batch=speculative ctx=90"},
@@ -93,27 +100,33 @@ class CompressCard final : public Card {
     std::vector<int64_t> slot;
     for (int64_t i = 0; i < batch.rows(); ++i) {
       const int64_t e = batch.query_positions[size_t(i)];
-      const bool live = e >= 0 && (slots == "all" || (slots == "closing" && (e + 1) % s.ratio == 0));
+      const bool live =
+          e >= 0 && (slots == "all" || (slots == "closing" && (e + 1) % s.ratio == 0));
       slot.push_back(live ? 1000 + i : -1);
     }
     const bool all = hostile == "all";
     for (int64_t i = 1; i < batch.rows(); i += 4) {
-      if (all || hostile == "requests") batch.token_to_req[size_t(i)] = i % 8 == 1 ? -1 : batch.requests() + 3;
+      if (all || hostile == "requests")
+        batch.token_to_req[size_t(i)] = i % 8 == 1 ? -1 : batch.requests() + 3;
       if (i + 1 < batch.rows() && (all || hostile == "ranges") && batch.requests() > 1)
-        batch.token_to_req[size_t(i + 1)] = batch.requests() - 1 - batch.token_to_req[size_t(i + 1)];
+        batch.token_to_req[size_t(i + 1)] =
+            batch.requests() - 1 - batch.token_to_req[size_t(i + 1)];
     }
     if (all || hostile == "ring")
-      for (int64_t r = 0; r < in.table.count(); r += 2) in.table.set_integer(r, r % 4 ? -1 : in.state.shape[0]);
+      for (int64_t r = 0; r < in.table.count(); r += 2)
+        in.table.set_integer(r, r % 4 ? -1 : in.state.shape[0]);
     if (const int64_t columns = axes.integer("table_columns", 1); columns > 1) {
       Tensor wide = make_tensor(TK_I32, {in.table.shape[0], columns});
       fill_integer(wide, 77777);
-      for (int64_t r = 0; r < in.table.shape[0]; ++r) wide.set_integer(r * columns, in.table.integer(r));
+      for (int64_t r = 0; r < in.table.shape[0]; ++r)
+        wide.set_integer(r * columns, in.table.integer(r));
       in.table = wide;
     }
     Case c;
     c.op = op();
     c.seed = seed;
-    c.shape = rows_text(batch) + " C=" + std::to_string(s.ratio) + " D=" + std::to_string(s.dim) + " ring=" + std::to_string(s.ring);
+    c.shape = rows_text(batch) + " C=" + std::to_string(s.ratio) + " D=" + std::to_string(s.dim) +
+              " ring=" + std::to_string(s.ring);
     c.inputs["raw_keys"] = in.raw_keys;
     c.inputs["raw_positions"] = in.raw_positions;
     c.inputs["compressor_state_cache"] = in.state;
@@ -144,24 +157,30 @@ class CompressCard final : public Card {
       if (group_of(c, i).kind == Group::ring_invalid && invalid++ == 0) first_invalid = i;
     }
     if (outside)
-      out.push_back(std::to_string(outside) + " rows are outside their request's rows of query_start_loc (first: row " +
-                    std::to_string(first) + ", request " + std::to_string(requests[size_t(first)]) + "); not live");
+      out.push_back(std::to_string(outside) +
+                    " rows are outside their request's rows of query_start_loc (first: row " +
+                    std::to_string(first) + ", request " + std::to_string(requests[size_t(first)]) +
+                    "); not live");
     if (invalid)
       out.push_back(std::to_string(invalid) + " groups reach into a ring block outside [0," +
-                    std::to_string(c.inputs.at("compressor_state_cache").shape[0]) + ") (first: row " +
-                    std::to_string(first_invalid) + "); its members count as zeros");
+                    std::to_string(c.inputs.at("compressor_state_cache").shape[0]) +
+                    ") (first: row " + std::to_string(first_invalid) +
+                    "); its members count as zeros");
     return out;
   }
 
   std::string place(const Case& c, std::string_view output, int64_t linear) const override {
-    const int64_t last = output == "pooled" ? c.inputs.at("raw_keys").shape[2] : 3, row = linear / last;
+    const int64_t last = output == "pooled" ? c.inputs.at("raw_keys").shape[2] : 3,
+                  row = linear / last;
     const Group g = group_of(c, row);
-    const std::string what = g.kind == Group::none           ? "not live"
-                             : g.kind == Group::step         ? "group of this step's rows"
-                             : g.kind == Group::ring_invalid ? "group reaches into an invalid ring block"
-                                                             : "group reaches into the ring";
-    return "row " + std::to_string(row) + " (request " + std::to_string(c.inputs.at("token_to_req").integer(row)) +
-           ", position " + std::to_string(c.inputs.at("logical_positions").integer(row)) + ", " + what + "), " +
+    const std::string what = g.kind == Group::none   ? "not live"
+                             : g.kind == Group::step ? "group of this step's rows"
+                             : g.kind == Group::ring_invalid
+                                 ? "group reaches into an invalid ring block"
+                                 : "group reaches into the ring";
+    return "row " + std::to_string(row) + " (request " +
+           std::to_string(c.inputs.at("token_to_req").integer(row)) + ", position " +
+           std::to_string(c.inputs.at("logical_positions").integer(row)) + ", " + what + "), " +
            (output == "pooled" ? "dim " : "axis ") + std::to_string(linear % last);
   }
 
@@ -177,7 +196,8 @@ class CompressCard final : public Card {
       ++live;
       for (int64_t o = 0; o < ratio; ++o) members.insert({g.request, g.position + o});
     }
-    return {double(members.size()) * row + double(keys.shape[0]) * (row + 24), live * double(ratio * keys.shape[2])};
+    return {double(members.size()) * row + double(keys.shape[0]) * (row + 24),
+            live * double(ratio * keys.shape[2])};
   }
 
   std::vector<Fault> faults() const override {
@@ -197,7 +217,8 @@ class CompressCard final : public Card {
         {"ring-shifted", "the ring is read one row too far",
          [](const Case& c, TensorMap& out) {
            bool any = false;
-           for (int64_t i = 0; i < c.inputs.at("raw_keys").shape[0]; ++i) any |= group_of(c, i).kind == Group::ring;
+           for (int64_t i = 0; i < c.inputs.at("raw_keys").shape[0]; ++i)
+             any |= group_of(c, i).kind == Group::ring;
            if (!any) return false;
            Case changed = c;
            const Tensor& state = c.inputs.at("compressor_state_cache");
@@ -232,7 +253,8 @@ class CompressCard final : public Card {
              }
            return false;
          }},
-        {"one-nan", "one element is NaN", [](const Case&, TensorMap& out) { return plant_nan(out.at("pooled")); }},
+        {"one-nan", "one element is NaN",
+         [](const Case&, TensorMap& out) { return plant_nan(out.at("pooled")); }},
     };
   }
 };

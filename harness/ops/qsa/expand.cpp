@@ -49,13 +49,16 @@ class ExpandCard final : public Card {
     Batch batch = batch_of(axes, random.stream("batch"));
     const int64_t ratio = axes.integer("ratio", 1), topk = axes.integer("topk", 1);
     if (topk % ratio)
-      throw std::invalid_argument("qsa.expand: axis topk: expected a multiple of ratio = " + std::to_string(ratio) +
-                                  ", got " + std::to_string(topk));
+      throw std::invalid_argument("qsa.expand: axis topk: expected a multiple of ratio = " +
+                                  std::to_string(ratio) + ", got " + std::to_string(topk));
     const tk_dtype index = axes.dtype("index", toolkit::kIndex);
-    const std::string hostile = axes.word("hostile", {"none", "requests", "positions", "blocks", "all"});
+    const std::string hostile =
+        axes.word("hostile", {"none", "requests", "positions", "blocks", "all"});
     SelectionShape chosen;
     for (int64_t i = 0; i < batch.rows(); ++i)
-      chosen.candidates.push_back(batch.query_positions[size_t(i)] < 0 ? 0 : (batch.query_positions[size_t(i)] + 1) / ratio);
+      chosen.candidates.push_back(batch.query_positions[size_t(i)] < 0
+                                      ? 0
+                                      : (batch.query_positions[size_t(i)] + 1) / ratio);
     chosen.group = batch.token_to_req;
     chosen.width = topk / ratio;
     chosen.jaccard = axes.number("overlap", 0, 1);
@@ -64,20 +67,24 @@ class ExpandCard final : public Card {
     Tensor blocks = make_selection(chosen, random.stream("blocks"));
     if (hostile == "blocks" || hostile == "all") {
       // 2^30 * 4 wraps to token 0 in 32 bits.
-      const int64_t garbage[] = {-1, int64_t{1} << 30, -7, std::numeric_limits<int32_t>::max(), batch.sequence_lengths[0]};
+      const int64_t garbage[] = {-1, int64_t{1} << 30, -7, std::numeric_limits<int32_t>::max(),
+                                 batch.sequence_lengths[0]};
       for (int64_t i = 0; i < blocks.count(); i += 3) blocks.set_integer(i, garbage[(i / 3) % 5]);
     }
     for (int64_t i = 0; i < batch.rows(); ++i) {
       if ((hostile == "requests" || hostile == "all") && i % 3 == 1)
         batch.token_to_req[size_t(i)] = i % 2 ? batch.requests() + i : -1 - i;
       if ((hostile == "positions" || hostile == "all") && i % 3 == 2)
-        batch.query_positions[size_t(i)] += i % 2 ? 2 * ratio + 1 : -2 * batch.query_positions[size_t(i)] - 3;
+        batch.query_positions[size_t(i)] +=
+            i % 2 ? 2 * ratio + 1 : -2 * batch.query_positions[size_t(i)] - 3;
     }
-    if ((hostile == "positions" || hostile == "all") && batch.requests() > 2) batch.sequence_lengths[1] = -5;
+    if ((hostile == "positions" || hostile == "all") && batch.requests() > 2)
+      batch.sequence_lengths[1] = -5;
     Case c;
     c.op = op();
     c.seed = seed;
-    c.shape = rows_text(batch) + " K=" + std::to_string(topk / ratio) + " C=" + std::to_string(ratio);
+    c.shape =
+        rows_text(batch) + " K=" + std::to_string(topk / ratio) + " C=" + std::to_string(ratio);
     c.scalars = {{"compress_ratio", std::to_string(ratio)}, {"token_topk", std::to_string(topk)}};
     c.inputs["block_indices"] = blocks;
     c.inputs["query_positions"] = from_integers(index, batch.query_positions);
@@ -90,7 +97,8 @@ class ExpandCard final : public Card {
   std::vector<std::string> findings(const Case& c) const override {
     std::vector<std::string> out;
     const std::vector<RowView> rows = row_views(c);
-    note_requests(out, integers_of(c.inputs.at("token_to_req")), integers_of(c.inputs.at("query_positions")),
+    note_requests(out, integers_of(c.inputs.at("token_to_req")),
+                  integers_of(c.inputs.at("query_positions")),
                   c.inputs.at("sequence_lengths").shape[0]);
     note_positions(out, rows);
     const Tensor& blocks = c.inputs.at("block_indices");
@@ -99,32 +107,39 @@ class ExpandCard final : public Card {
     std::string lost, bad;
     for (size_t i = 0; i < rows.size(); ++i) {
       const RowView& r = rows[i];
-      // Complete by length but behind the blocks that the length allows, and before the tail of the position: with every
-      // block of the row chosen these tokens are in neither.
+      // Complete by length but behind the blocks that the length allows, and before the tail of the
+      // position: with every block of the row chosen these tokens are in neither.
       if (r.position >= r.length && r.length > 0 && r.visible < k) {
-        const int64_t first = r.visible * ratio, tail = (r.position / ratio + (r.position % ratio == ratio - 1)) * ratio;
+        const int64_t first = r.visible * ratio,
+                      tail = (r.position / ratio + (r.position % ratio == ratio - 1)) * ratio;
         const int64_t last = std::min(tail, r.length) - 1;
         if (first <= last && lost_rows++ == 0)
           lost = "row " + std::to_string(i) + ": tokens " + std::to_string(first) +
-                 (first == last ? "" : " to " + std::to_string(last)) + " are in neither a block nor the tail (position " +
-                 std::to_string(r.position) + ", length " + std::to_string(r.length) + ")";
+                 (first == last ? "" : " to " + std::to_string(last)) +
+                 " are in neither a block nor the tail (position " + std::to_string(r.position) +
+                 ", length " + std::to_string(r.length) + ")";
       }
       for (int64_t b = 0; b < std::min(r.visible, k); ++b) {
         const int64_t id = blocks.integer(int64_t(i) * k + b);
         if (id >= 0 && id < r.visible) continue;
         if (bad_rows++ == 0)
-          bad = "row " + std::to_string(i) + ": block " + std::to_string(id) + " at column " + std::to_string(b) +
-                " is outside the row's " + std::to_string(r.visible) + " visible blocks";
+          bad = "row " + std::to_string(i) + ": block " + std::to_string(id) + " at column " +
+                std::to_string(b) + " is outside the row's " + std::to_string(r.visible) +
+                " visible blocks";
         break;
       }
     }
-    if (lost_rows) out.push_back(lost + (lost_rows > 1 ? "; " + std::to_string(lost_rows - 1) + " more rows" : ""));
-    if (bad_rows) out.push_back(bad + (bad_rows > 1 ? "; " + std::to_string(bad_rows - 1) + " more rows" : ""));
+    if (lost_rows)
+      out.push_back(lost +
+                    (lost_rows > 1 ? "; " + std::to_string(lost_rows - 1) + " more rows" : ""));
+    if (bad_rows)
+      out.push_back(bad + (bad_rows > 1 ? "; " + std::to_string(bad_rows - 1) + " more rows" : ""));
     return out;
   }
 
   std::string place(const Case& c, std::string_view, int64_t linear) const override {
-    const int64_t ratio = scalar_integer(c, "compress_ratio"), k = c.inputs.at("block_indices").shape[1];
+    const int64_t ratio = scalar_integer(c, "compress_ratio"),
+                  k = c.inputs.at("block_indices").shape[1];
     const int64_t width = k * ratio + ratio - 1, row = linear / width, column = linear % width;
     const RowView r = row_views(c)[size_t(row)];
     const int64_t full = std::min(r.visible, k) * ratio;
@@ -173,7 +188,8 @@ class ExpandCard final : public Card {
         {"tail-at-fixed-column", "the tail begins at column token_topk",
          [](const Case& c, TensorMap& out) {
            Tensor& t = out.at("indices");
-           const int64_t width = t.shape[1], ratio = scalar_integer(c, "compress_ratio"), topk = width - ratio + 1;
+           const int64_t width = t.shape[1], ratio = scalar_integer(c, "compress_ratio"),
+                         topk = width - ratio + 1;
            const std::vector<RowView> rows = row_views(c);
            bool moved = false;
            for (size_t i = 0; i < rows.size(); ++i) {

@@ -15,7 +15,8 @@ constexpr Axis kAxes[] = {
     {"dim", "128", "elements of a head"},
     {"splits", "8", "partial results"},
     {"spread", "3", "standard deviation of the partial lse, base 2"},
-    {"dead", "0", "every n-th split of a head is empty (lse -inf, partial garbage); 0: none, 1: all"},
+    {"dead", "0",
+     "every n-th split of a head is empty (lse -inf, partial garbage); 0: none, 1: all"},
     {"dtype", "bf16", "output: bf16, f16 or f32"},
     {"broken", "none", "none, nan or inf: one partial lse per row"},
 };
@@ -47,15 +48,17 @@ class MergeCard final : public Card {
   Case generate(const Coordinates& at, uint64_t seed) const override {
     const Axes axes(op(), kAxes, at);
     const Random random(seed, "qsa.merge");
-    const int64_t rows = axes.integer("rows"), heads = axes.integer("heads", 1), dim = axes.integer("dim", 1),
-                  splits = axes.integer("splits", 1), dead = axes.integer("dead");
+    const int64_t rows = axes.integer("rows"), heads = axes.integer("heads", 1),
+                  dim = axes.integer("dim", 1), splits = axes.integer("splits", 1),
+                  dead = axes.integer("dead");
     const std::string broken = axes.word("broken", {"none", "nan", "inf"});
     Case c;
     c.op = op();
     c.seed = seed;
-    c.shape = "splits=" + std::to_string(splits) + " R=" + std::to_string(rows) + " Hq=" + std::to_string(heads) +
-              " D=" + std::to_string(dim);
-    Tensor output = make_tensor(TK_F32, {splits, rows, heads, dim}), lse = make_tensor(TK_F32, {splits, rows, heads});
+    c.shape = "splits=" + std::to_string(splits) + " R=" + std::to_string(rows) +
+              " Hq=" + std::to_string(heads) + " D=" + std::to_string(dim);
+    Tensor output = make_tensor(TK_F32, {splits, rows, heads, dim}),
+           lse = make_tensor(TK_F32, {splits, rows, heads});
     fill_normal(output, random.stream("output"));
     fill_normal(lse, random.stream("lse"), axes.number("spread", 0, 1e4), 5);
     for (int64_t i = 0; i < lse.count(); ++i) {
@@ -66,7 +69,8 @@ class MergeCard final : public Card {
     }
     if (broken != "none")
       for (int64_t r = 0; r < rows; ++r)
-        lse.set_real(((r % splits) * rows + r) * heads + r % heads, broken == "nan" ? NAN : INFINITY);
+        lse.set_real(((r % splits) * rows + r) * heads + r % heads,
+                     broken == "nan" ? NAN : INFINITY);
     c.inputs["partial_output"] = output;
     c.inputs["partial_lse"] = lse;
     c.scalars["output_dtype"] = std::string(toolkit::name_of(axes.dtype("dtype", toolkit::kFloat)));
@@ -85,17 +89,19 @@ class MergeCard final : public Card {
 
   std::string place(const Case& c, std::string_view, int64_t linear) const override {
     const Shape& s = c.inputs.at("partial_output").shape;
-    return "row " + std::to_string(linear / (s[2] * s[3])) + ", head " + std::to_string(linear / s[3] % s[2]) + ", dim " +
-           std::to_string(linear % s[3]);
+    return "row " + std::to_string(linear / (s[2] * s[3])) + ", head " +
+           std::to_string(linear / s[3] % s[2]) + ", dim " + std::to_string(linear % s[3]);
   }
 
   Cost cost(const Case& c) const override {
     const Tensor& lse = c.inputs.at("partial_lse");
     const double dim = double(c.inputs.at("partial_output").shape[3]);
     double live = 0;
-    for (int64_t i = 0; i < lse.count(); ++i) live += lse.real(i) > -INFINITY || std::isnan(lse.real(i));
+    for (int64_t i = 0; i < lse.count(); ++i)
+      live += lse.real(i) > -INFINITY || std::isnan(lse.real(i));
     const auto it = c.scalars.find("output_dtype");
-    const int bytes = toolkit::bytes_of(toolkit::dtype_named(it == c.scalars.end() ? "bf16" : it->second));
+    const int bytes =
+        toolkit::bytes_of(toolkit::dtype_named(it == c.scalars.end() ? "bf16" : it->second));
     const double outputs = double(lse.count()) / double(lse.shape[0]) * dim;
     return {4.0 * (live * dim + double(lse.count())) + outputs * bytes, 2 * live * dim};
   }
@@ -130,9 +136,13 @@ class MergeCard final : public Card {
            return false;
          }},
         {"natural-base", "weights of base e",
-         [](const Case& c, TensorMap& out) { return with_lse(c, out, [](double l) { return l * 1.4426950408889634; }); }},
+         [](const Case& c, TensorMap& out) {
+           return with_lse(c, out, [](double l) { return l * 1.4426950408889634; });
+         }},
         {"plain-mean", "all live splits weigh the same",
-         [](const Case& c, TensorMap& out) { return with_lse(c, out, [](double) { return 0.0; }); }},
+         [](const Case& c, TensorMap& out) {
+           return with_lse(c, out, [](double) { return 0.0; });
+         }},
         {"one-nan", "one element is NaN",
          [](const Case& c, TensorMap& out) { return finite(c) && plant_nan(out.at("output")); }},
     };
@@ -156,7 +166,8 @@ class MergeCard final : public Card {
         t.set_real(i, change(lse.real(i)));
         for (int64_t s = 0; s < i / heads; ++s) {
           const double other = lse.real(s * heads + i % heads);
-          differs |= std::isfinite(other) && std::fabs(other - lse.real(i)) > 0.5 && std::fabs(other - lse.real(i)) < 8;
+          differs |= std::isfinite(other) && std::fabs(other - lse.real(i)) > 0.5 &&
+                     std::fabs(other - lse.real(i)) < 8;
         }
       }
     if (!differs) return false;

@@ -18,7 +18,8 @@ int64_t columns_of(const Case& c) {
 }
 double divisor_of(const Case& c) {
   const auto it = c.scalars.find("score_scale");
-  return it == c.scalars.end() ? std::sqrt(double(c.inputs.at("q").shape[2])) : std::stod(it->second);
+  return it == c.scalars.end() ? std::sqrt(double(c.inputs.at("q").shape[2]))
+                               : std::stod(it->second);
 }
 
 class ScoreCard final : public Card {
@@ -29,7 +30,8 @@ class ScoreCard final : public Card {
   std::vector<SuiteEntry> suite() const override {
     return {
         {"decode", "ctx=200"},
-        {"speculative-page-196", "batch=speculative requests=2 rows=4 ctx=1000 page=196 dim=32 padding=2"},
+        {"speculative-page-196",
+         "batch=speculative requests=2 rows=4 ctx=1000 page=196 dim=32 padding=2"},
         {"prefill", "batch=prefill requests=1 rows=40 dim=64"},
         {"chunked", "batch=chunked requests=1 rows=12 ctx=190 dim=64"},
         {"page-392-400", "ctx=2400 requests=1 page=400 dim=16 heads=2"},
@@ -37,7 +39,8 @@ class ScoreCard final : public Card {
         {"halves", "ctx=150 layout=halves dim=64"},
         {"f16", "dtype=f16 ctx=150 requests=2"},
         {"f32", "dtype=f32 ctx=150 requests=2 dim=64"},
-        {"odd-dim-ratio-3", "dim=72 heads=3 ratio=3 page=5 ctx=90 batch=speculative rows=2 requests=2"},
+        {"odd-dim-ratio-3",
+         "dim=72 heads=3 ratio=3 page=5 ctx=90 batch=speculative rows=2 requests=2"},
         {"one-head-ratio-1-i64", "heads=1 ratio=1 dim=64 index=i64 ctx=30 requests=2"},
         {"given-divisor-and-columns", "divisor=3.5 columns=19 ctx=120 requests=2"},
         {"columns-beyond-table", "columns=45 ctx=128 requests=1 batch=speculative"},
@@ -70,7 +73,8 @@ class ScoreCard final : public Card {
   }
 
   // A kernel may leave a negative visible_blocks, as the originals do: it means 0.
-  Verdict judge(const Case& c, const reference::Result& oracle, const TensorMap& actual) const override {
+  Verdict judge(const Case& c, const reference::Result& oracle,
+                const TensorMap& actual) const override {
     TensorMap clamped = actual;
     if (const auto it = clamped.find("visible_blocks"); it != clamped.end()) {
       it->second = it->second.packed();
@@ -83,8 +87,9 @@ class ScoreCard final : public Card {
   std::string place(const Case& c, std::string_view output, int64_t linear) const override {
     if (output == "visible_blocks") {
       const RowView r = row_views(c)[size_t(linear)];
-      return "row " + std::to_string(linear) + " (request " + std::to_string(r.request) + ", position " +
-             std::to_string(r.position) + ", length " + std::to_string(r.length) + ")";
+      return "row " + std::to_string(linear) + " (request " + std::to_string(r.request) +
+             ", position " + std::to_string(r.position) + ", length " + std::to_string(r.length) +
+             ")";
     }
     return index_place(c, linear / columns_of(c), linear % columns_of(c));
   }
@@ -132,7 +137,8 @@ class ScoreCard final : public Card {
            }
            return false;
          }},
-        {"one-nan", "one score is NaN", [](const Case&, TensorMap& out) { return plant_nan(out.at("logits")); }},
+        {"one-nan", "one score is NaN",
+         [](const Case&, TensorMap& out) { return plant_nan(out.at("logits")); }},
         {"visible-off-by-one", "visible_blocks one too high",
          [](const Case&, TensorMap& out) {
            Tensor& t = out.at("visible_blocks");
@@ -153,12 +159,14 @@ class ScoreCard final : public Card {
     bool any = false;
     for (size_t i = 0; i < rows.size(); ++i)
       for (int64_t col = 0; col < std::min(rows[i].visible, columns); ++col) {
-        const int64_t page = page_of(c.inputs.at("page_table"), rows[i].request, col, k.shape[1], k.shape[0]);
+        const int64_t page =
+            page_of(c.inputs.at("page_table"), rows[i].request, col, k.shape[1], k.shape[0]);
         if (page < 0) continue;
         double sum = 0;
         for (int64_t h = 0; h < heads; ++h)
           for (int64_t d = 0; d < dim; ++d)
-            sum += q.real((int64_t(i) * heads + h) * dim + d) * k.real((page * k.shape[1] + col % k.shape[1]) * dim + d);
+            sum += q.real((int64_t(i) * heads + h) * dim + d) *
+                   k.real((page * k.shape[1] + col % k.shape[1]) * dim + d);
         const int64_t at = int64_t(i) * columns + col;
         if (!std::isfinite(sum) || std::fabs(sum / divisor_of(c) - t.real(at)) <= 1e-2) continue;
         t.set_real(at, sum / divisor_of(c));

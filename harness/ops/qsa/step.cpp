@@ -24,7 +24,8 @@ constexpr Axis kOwn[] = {
 constexpr auto kAxes = with_kv(kOwn);
 
 // Where the stage's own card finds a result of the step.
-std::string place_in(const Case& c, const TensorMap& actual, std::string_view output, int64_t linear) {
+std::string place_in(const Case& c, const TensorMap& actual, std::string_view output,
+                     int64_t linear) {
   for (const StageCase& s : stage_cases(c, actual)) {
     const bool ring = s.stage == "ring" && output == "compress.compressor_state_cache";
     if (!ring && !output.starts_with(s.stage + ".")) continue;
@@ -56,7 +57,8 @@ class StepCard final : public Card {
   std::vector<SuiteEntry> suite() const override {
     return {
         {"decode", "requests=3 ctx=90 heads=6 kv=1 dim=64"},
-        {"speculative-rope", "batch=speculative requests=2 rows=4 ctx=120 heads=4 kv=2 dim=32 rope=1"},
+        {"speculative-rope",
+         "batch=speculative requests=2 rows=4 ctx=120 heads=4 kv=2 dim=32 rope=1"},
         {"prefill", "batch=prefill requests=1 rows=50 heads=2 kv=1 dim=16"},
         {"mixed-padding", "batch=mixed requests=3 rows=9 ctx=100 heads=4 kv=1 dim=32 padding=2"},
         {"dense", "batch=speculative requests=2 rows=3 ctx=35 ragged=1 heads=4 kv=2 dim=32"},
@@ -72,16 +74,19 @@ class StepCard final : public Card {
     const Axes axes(op(), kAxes, at);
     const Random random(seed, "qsa.step");
     const Batch batch = batch_of(axes, random.stream("batch"));
-    const int64_t ratio = axes.integer("ratio", 1), topk = axes.integer("topk", 1), page = axes.integer("page", 1);
+    const int64_t ratio = axes.integer("ratio", 1), topk = axes.integer("topk", 1),
+                  page = axes.integer("page", 1);
     const int64_t dim = axes.integer("index_dim", 1, 65535), heads = axes.integer("index_heads", 1);
     const tk_dtype dtype = axes.dtype("dtype", toolkit::kHalf);
     if (topk % ratio || page % ratio)
-      throw std::invalid_argument("qsa.step: axes topk and page: expected multiples of ratio = " + std::to_string(ratio) +
-                                  ", got " + std::to_string(topk) + " and " + std::to_string(page));
+      throw std::invalid_argument(
+          "qsa.step: axes topk and page: expected multiples of ratio = " + std::to_string(ratio) +
+          ", got " + std::to_string(topk) + " and " + std::to_string(page));
     Case c;
     c.op = op();
     c.seed = seed;
-    const PageTable main = make_kv_inputs(c, "attend.", axes, batch, TK_I32, random.stream("attend"));
+    const PageTable main =
+        make_kv_inputs(c, "attend.", axes, batch, TK_I32, random.stream("attend"));
 
     RingShape ring;
     ring.ratio = ratio;
@@ -97,7 +102,11 @@ class StepCard final : public Card {
     if (shape.tokens.empty()) shape.tokens.push_back(0);
     shape.page_size = page / ratio;
     const PageTable groups = make_page_table(shape, random.stream("groups"));
-    Tensor cache = make_cache({.dtype = dtype, .pages = groups.pages, .page_size = shape.page_size, .heads = 1, .dim = dim});
+    Tensor cache = make_cache({.dtype = dtype,
+                               .pages = groups.pages,
+                               .page_size = shape.page_size,
+                               .heads = 1,
+                               .dim = dim});
     fill_tokens(cache, groups, random.stream("groups"));
     std::vector<int64_t> slots, ring_slots;
     for (int64_t i = 0; i < batch.rows(); ++i) {
@@ -110,7 +119,8 @@ class StepCard final : public Card {
       if (!closes) continue;  // closed by this step: not in the cache yet
       for (int64_t d = 0; d < dim; ++d) cache.set_real(slots.back() * dim + d, NAN);
     }
-    Tensor rows = make_tensor(dtype, {batch.rows(), 1, dim}), q = make_tensor(dtype, {batch.rows(), heads, dim});
+    Tensor rows = make_tensor(dtype, {batch.rows(), 1, dim}),
+           q = make_tensor(dtype, {batch.rows(), heads, dim});
     fill_normal(rows, random.stream("rows"));
     fill_normal(q, random.stream("index q"));
 
@@ -144,12 +154,16 @@ class StepCard final : public Card {
     // Without ring_slots the ring has to stay as it was.
     const auto ring = actual.find("compress.compressor_state_cache");
     if (ring == actual.end() || c.inputs.contains("ring_slots")) return v;
-    const Tensor before = c.inputs.at("compress.compressor_state_cache").packed(), after = ring->second.packed();
-    if (std::memcmp(before.data(), after.data(), size_t(before.count() * toolkit::bytes_of(before.dtype))) == 0) return v;
+    const Tensor before = c.inputs.at("compress.compressor_state_cache").packed(),
+                 after = ring->second.packed();
+    if (std::memcmp(before.data(), after.data(),
+                    size_t(before.count() * toolkit::bytes_of(before.dtype))) == 0)
+      return v;
     Verdict written;
     written.status = Status::fail;
     written.mismatches = 1;
-    written.reason = written.first_bad = "ring: compressor_state_cache is written, although there are no ring_slots";
+    written.reason = written.first_bad =
+        "ring: compressor_state_cache is written, although there are no ring_slots";
     fold(v, written);
     return v;
   }
@@ -178,7 +192,9 @@ class StepCard final : public Card {
   std::vector<Fault> faults() const override {
     return {
         {"compress.wrong-divisor", "the sum is divided by C + 1",
-         [](const Case& c, TensorMap& out) { return plant_in(c, out, "compress", "wrong-divisor"); }},
+         [](const Case& c, TensorMap& out) {
+           return plant_in(c, out, "compress", "wrong-divisor");
+         }},
         {"store.row-not-stored", "a closed group's key is not stored",
          [](const Case& c, TensorMap& out) { return plant_in(c, out, "store", "row-not-stored"); }},
         {"score.no-relu", "negative dot products count",
@@ -186,9 +202,13 @@ class StepCard final : public Card {
         {"topk.winner-dropped", "the best group of a row is not chosen",
          [](const Case& c, TensorMap& out) { return plant_in(c, out, "topk", "winner-dropped"); }},
         {"expand.last-token-lost", "the last token of a row becomes -1",
-         [](const Case& c, TensorMap& out) { return plant_in(c, out, "expand", "last-token-lost"); }},
+         [](const Case& c, TensorMap& out) {
+           return plant_in(c, out, "expand", "last-token-lost");
+         }},
         {"attend.last-token-lost", "the last token of a row is not attended to",
-         [](const Case& c, TensorMap& out) { return plant_in(c, out, "attend", "last-token-lost"); }},
+         [](const Case& c, TensorMap& out) {
+           return plant_in(c, out, "attend", "last-token-lost");
+         }},
     };
   }
 };

@@ -21,7 +21,9 @@ constexpr Axis kAxes[] = {
     {"layout", "separate", "memory layout of the cache: separate, halves, interleaved, padded"},
     {"row_stride", "0", "elements from row to row; 0: dense"},
     {"skipped", "0", "rows with slot -1"},
-    {"hostile", "none", "none, slots (outside the cache, extremes), duplicates, padded (slot 0 instead of -1), or many, separated by +"},
+    {"hostile", "none",
+     "none, slots (outside the cache, extremes), duplicates, padded (slot 0 instead of -1), or "
+     "many, separated by +"},
 };
 
 struct Live {
@@ -32,7 +34,8 @@ Live live_slots(const Case& c) {
   const std::vector<int64_t> slots = integers_of(c.inputs.at("slot_mapping"));
   Live live;
   for (size_t i = 0; i < slots.size(); ++i)
-    if (slots[i] >= 0 && slots[i] < cache.shape[0] * cache.shape[1]) live.rows[slots[i]].push_back(int64_t(i));
+    if (slots[i] >= 0 && slots[i] < cache.shape[0] * cache.shape[1])
+      live.rows[slots[i]].push_back(int64_t(i));
   return live;
 }
 
@@ -40,7 +43,8 @@ Live live_slots(const Case& c) {
 std::string row_bytes(const Tensor& t, int64_t linear, int64_t width) {
   const size_t bytes = size_t(toolkit::bytes_of(t.dtype));
   std::string out(size_t(width) * bytes, '\0');
-  for (int64_t w = 0; w < width; ++w) std::memcpy(&out[size_t(w) * bytes], t.element(linear + w), bytes);
+  for (int64_t w = 0; w < width; ++w)
+    std::memcpy(&out[size_t(w) * bytes], t.element(linear + w), bytes);
   return out;
 }
 
@@ -72,21 +76,28 @@ class StoreCard final : public Card {
   Case generate(const Coordinates& at, uint64_t seed) const override {
     const Axes axes(op(), kAxes, at);
     const Random random(seed, "qsa.store");
-    const int64_t rows = axes.integer("rows"), width = axes.integer("width", 1), stride = axes.integer("row_stride");
-    const tk_dtype dtype = axes.dtype("dtype", toolkit::kAnyDtype), index = axes.dtype("index", toolkit::kIndex);
-    CacheShape shape{.dtype = dtype, .pages = axes.integer("pages", 1), .page_size = axes.integer("page", 1),
-                     .heads = 1, .dim = width, .layout = cache_layout(axes.word("layout"))};
+    const int64_t rows = axes.integer("rows"), width = axes.integer("width", 1),
+                  stride = axes.integer("row_stride");
+    const tk_dtype dtype = axes.dtype("dtype", toolkit::kAnyDtype),
+                   index = axes.dtype("index", toolkit::kIndex);
+    CacheShape shape{.dtype = dtype,
+                     .pages = axes.integer("pages", 1),
+                     .page_size = axes.integer("page", 1),
+                     .heads = 1,
+                     .dim = width,
+                     .layout = cache_layout(axes.word("layout"))};
     const int64_t slots = shape.pages * shape.page_size, skipped = axes.integer("skipped");
     if (rows > slots)
-      throw std::invalid_argument("qsa.store: axis rows: expected at most pages * page = " + std::to_string(slots) +
-                                  ", got " + std::to_string(rows));
+      throw std::invalid_argument("qsa.store: axis rows: expected at most pages * page = " +
+                                  std::to_string(slots) + ", got " + std::to_string(rows));
     if (stride != 0 && stride < width)
-      throw std::invalid_argument("qsa.store: axis row_stride: expected 0 or at least width, got " + std::to_string(stride));
+      throw std::invalid_argument("qsa.store: axis row_stride: expected 0 or at least width, got " +
+                                  std::to_string(stride));
     Case c;
     c.op = op();
     c.seed = seed;
-    c.shape = "n=" + std::to_string(rows) + " P=" + std::to_string(shape.pages) + " S=" +
-              std::to_string(shape.page_size) + " W=" + std::to_string(width);
+    c.shape = "n=" + std::to_string(rows) + " P=" + std::to_string(shape.pages) +
+              " S=" + std::to_string(shape.page_size) + " W=" + std::to_string(width);
     Tensor cache = make_cache(shape);
     fill_bytes(cache, random.stream("cache"));
     Tensor all = make_tensor(dtype, {rows, stride ? stride : width});
@@ -95,8 +106,10 @@ class StoreCard final : public Card {
     c.inputs["rows"] = headed ? view(all, 0, {rows, 1, width}, {all.strides[0], width, 1})
                               : view(all, 0, {rows, width}, {all.strides[0], 1});
     c.inputs["cache"] = cache;
-    std::vector<int64_t> order = random.stream("slots").shuffle(slots), mapping(order.begin(), order.begin() + rows);
-    for (int64_t i = 0; i < std::min(skipped, rows); ++i) mapping[size_t(i * rows / std::max<int64_t>(skipped, 1))] = -1;
+    std::vector<int64_t> order = random.stream("slots").shuffle(slots),
+                         mapping(order.begin(), order.begin() + rows);
+    for (int64_t i = 0; i < std::min(skipped, rows); ++i)
+      mapping[size_t(i * rows / std::max<int64_t>(skipped, 1))] = -1;
     corrupt(axes.word("hostile"), index, slots, mapping);
     c.inputs["slot_mapping"] = from_integers(index, mapping);
     return c;
@@ -114,24 +127,28 @@ class StoreCard final : public Card {
       skipped += slots[i] < 0;
     }
     if (outside)
-      out.push_back(std::to_string(outside) + " slots are beyond the cache's " + std::to_string(end) + " (first: row " +
-                    std::to_string(first) + ", slot " + std::to_string(slots[size_t(first)]) + "); skipped");
+      out.push_back(std::to_string(outside) + " slots are beyond the cache's " +
+                    std::to_string(end) + " (first: row " + std::to_string(first) + ", slot " +
+                    std::to_string(slots[size_t(first)]) + "); skipped");
     int64_t duplicates = 0;
     for (const auto& [slot, rows] : live_slots(c).rows) {
       if (rows.size() < 2 || ++duplicates > 4) continue;
       std::string list;
-      for (size_t i = 0; i < rows.size() && i < 8; ++i) list += (i ? ", " : "") + std::to_string(rows[i]);
-      out.push_back("duplicate slot " + std::to_string(slot) + " (rows " + list + (rows.size() > 8 ? ", ..." : "") +
-                    "): any of them is accepted");
+      for (size_t i = 0; i < rows.size() && i < 8; ++i)
+        list += (i ? ", " : "") + std::to_string(rows[i]);
+      out.push_back("duplicate slot " + std::to_string(slot) + " (rows " + list +
+                    (rows.size() > 8 ? ", ..." : "") + "): any of them is accepted");
     }
     if (duplicates > 4) out.push_back(std::to_string(duplicates - 4) + " more duplicate slots");
     if (zeros > 1 && skipped == 0)
-      out.push_back(std::to_string(zeros) + " rows go to slot 0: padding rows need a slot below 0, slot 0 is a token's");
+      out.push_back(std::to_string(zeros) +
+                    " rows go to slot 0: padding rows need a slot below 0, slot 0 is a token's");
     return out;
   }
 
   // The whole cache. A slot that several rows want has to hold one of them entire.
-  Verdict judge(const Case& c, const reference::Result& oracle, const TensorMap& actual) const override {
+  Verdict judge(const Case& c, const reference::Result& oracle,
+                const TensorMap& actual) const override {
     const auto it = actual.find("cache");
     const Live live = live_slots(c);
     bool contended = false;
@@ -146,7 +163,8 @@ class StoreCard final : public Card {
         const std::string got = row_bytes(it->second, slot * width, width);
         for (const int64_t i : wanting)
           if (row_bytes(rows, i * width, width) == got)
-            std::memcpy(&accepted.outputs.at("cache").bytes[size_t(slot) * got.size()], got.data(), got.size());
+            std::memcpy(&accepted.outputs.at("cache").bytes[size_t(slot) * got.size()], got.data(),
+                        got.size());
       }
       truth = &accepted;
     }
@@ -167,8 +185,11 @@ class StoreCard final : public Card {
       const auto wanted = live.rows.find(slot);
       (wanted == live.rows.end() ? stray : missing)++;
       if (!first.empty()) continue;
-      first = "page " + std::to_string(slot / cache.shape[1]) + ", slot " + std::to_string(slot % cache.shape[1]) +
-              (wanted == live.rows.end() ? " belongs to no row" : " should hold row " + std::to_string(wanted->second.back()));
+      first =
+          "page " + std::to_string(slot / cache.shape[1]) + ", slot " +
+          std::to_string(slot % cache.shape[1]) +
+          (wanted == live.rows.end() ? " belongs to no row"
+                                     : " should hold row " + std::to_string(wanted->second.back()));
     }
     v.reason = "cache: " + std::to_string(missing) + " rows not stored, " + std::to_string(stray) +
                " stray rows (first: " + first + "); " + v.reason;
@@ -178,18 +199,21 @@ class StoreCard final : public Card {
   std::string place(const Case& c, std::string_view, int64_t linear) const override {
     const Shape& s = c.inputs.at("cache").shape;
     const int64_t slot = linear / s[3];
-    std::string text = "page " + std::to_string(slot / s[1]) + ", slot " + std::to_string(slot % s[1]) + ", dim " +
-                       std::to_string(linear % s[3]);
+    std::string text = "page " + std::to_string(slot / s[1]) + ", slot " +
+                       std::to_string(slot % s[1]) + ", dim " + std::to_string(linear % s[3]);
     const Live live = live_slots(c);
     const auto row = live.rows.find(slot);
-    return text + (row == live.rows.end() ? " (no row's)" : " (row " + std::to_string(row->second.back()) + ")");
+    return text + (row == live.rows.end() ? " (no row's)"
+                                          : " (row " + std::to_string(row->second.back()) + ")");
   }
 
   Cost cost(const Case& c) const override {
     const Tensor& cache = c.inputs.at("cache");
     const double row = double(cache.shape[3]) * toolkit::bytes_of(cache.dtype);
     const Tensor& slots = c.inputs.at("slot_mapping");
-    return {2 * row * double(live_slots(c).rows.size()) + double(slots.count()) * toolkit::bytes_of(slots.dtype), 0};
+    return {2 * row * double(live_slots(c).rows.size()) +
+                double(slots.count()) * toolkit::bytes_of(slots.dtype),
+            0};
   }
 
   std::vector<Fault> faults() const override {
@@ -233,15 +257,22 @@ class StoreCard final : public Card {
  private:
   static void put(Tensor& t, int64_t linear, const std::string& bytes) {
     const size_t size = size_t(toolkit::bytes_of(t.dtype));
-    for (size_t w = 0; w * size < bytes.size(); ++w) std::memcpy(t.element(linear + int64_t(w)), &bytes[w * size], size);
+    for (size_t w = 0; w * size < bytes.size(); ++w)
+      std::memcpy(t.element(linear + int64_t(w)), &bytes[w * size], size);
   }
 
-  static void corrupt(const std::string& how, tk_dtype index, int64_t slots, std::vector<int64_t>& mapping) {
-    const auto has = [&](std::string_view word) { return ("+" + how + "+").find("+" + std::string(word) + "+") != std::string::npos; };
+  static void corrupt(const std::string& how, tk_dtype index, int64_t slots,
+                      std::vector<int64_t>& mapping) {
+    const auto has = [&](std::string_view word) {
+      return ("+" + how + "+").find("+" + std::string(word) + "+") != std::string::npos;
+    };
     if (!has("none") && !has("slots") && !has("duplicates") && !has("padded"))
-      throw std::invalid_argument("qsa.store: axis hostile: expected none, slots, duplicates or padded, got '" + how + "'");
-    const int64_t lowest = index == TK_I64 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int32_t>::min();
-    const int64_t highest = index == TK_I64 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
+      throw std::invalid_argument(
+          "qsa.store: axis hostile: expected none, slots, duplicates or padded, got '" + how + "'");
+    const int64_t lowest =
+        index == TK_I64 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int32_t>::min();
+    const int64_t highest =
+        index == TK_I64 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
     const int64_t bad[] = {-1, slots, lowest, highest, slots + 5};
     if (has("slots"))
       for (size_t i = 0; i < std::size(bad) && 2 * i < mapping.size(); ++i) mapping[2 * i] = bad[i];

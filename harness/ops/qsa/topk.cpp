@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Card of qsa.topk. Judged exactly: distinct columns in range, the multiset of chosen values, -1 behind them; no
-// tolerance, any order, any choice among exact ties.
+// Card of qsa.topk. Judged exactly: distinct columns in range, the multiset of chosen values, -1
+// behind them; no tolerance, any order, any choice among exact ties.
 #include "qsa/topk.h"
 
 #include <algorithm>
@@ -17,8 +17,9 @@ constexpr Axis kAxes[] = {
     {"columns", "1000", "columns of logits"},
     {"k", "64", "how many are chosen"},
     {"visible", "0", "candidates of a row, 0: all columns; a list is dealt to the rows in turn"},
-    {"values", "normal", "normal, crowded (1 to 1.244, one bin of 16-bit keys), relu (most are 0), equal, ascending, "
-                         "special (NaN, inf, both zeros)"},
+    {"values", "normal",
+     "normal, crowded (1 to 1.244, one bin of 16-bit keys), relu (most are 0), equal, ascending, "
+     "special (NaN, inf, both zeros)"},
     {"winners", "100", "relu: scores above 0"},
     {"index", "i32", "i32 or i64, type of visible_blocks"},
     {"stride", "0", "elements from row to row of logits, 0: dense"},
@@ -27,7 +28,8 @@ constexpr Axis kAxes[] = {
 };
 
 int64_t candidates(const Case& c, int64_t row) {
-  return std::clamp<int64_t>(c.inputs.at("visible_blocks").integer(row), 0, c.inputs.at("logits").shape[1]);
+  return std::clamp<int64_t>(c.inputs.at("visible_blocks").integer(row), 0,
+                             c.inputs.at("logits").shape[1]);
 }
 // NaN last, both zeros equal.
 bool above(double a, double b) { return !std::isnan(a) && (std::isnan(b) || a > b); }
@@ -63,11 +65,13 @@ class TopkCard final : public Card {
   Case generate(const Coordinates& at, uint64_t seed) const override {
     const Axes axes(op(), kAxes, at);
     const Random random(seed, "qsa.topk");
-    const int64_t rows = axes.integer("rows"), columns = axes.integer("columns"), k = axes.integer("k", 1),
-                  stride = axes.integer("stride");
-    const std::string values = axes.word("values", {"normal", "crowded", "relu", "equal", "ascending", "special"});
+    const int64_t rows = axes.integer("rows"), columns = axes.integer("columns"),
+                  k = axes.integer("k", 1), stride = axes.integer("stride");
+    const std::string values =
+        axes.word("values", {"normal", "crowded", "relu", "equal", "ascending", "special"});
     if (stride != 0 && stride < columns)
-      throw std::invalid_argument("qsa.topk: axis stride: expected 0 or at least columns, got " + std::to_string(stride));
+      throw std::invalid_argument("qsa.topk: axis stride: expected 0 or at least columns, got " +
+                                  std::to_string(stride));
     Tensor all = make_tensor(TK_F32, {rows, stride ? stride : columns});
     fill_poison(all);
     Tensor logits = view(all, 0, {rows, columns}, all.strides);
@@ -87,12 +91,14 @@ class TopkCard final : public Card {
       const int64_t live = std::clamp<int64_t>(lengths[size_t(i)], 0, columns);
       for (int64_t c = 0; c < columns; ++c)
         if (c < live || large)
-          logits.set_real(i * columns + c, c < live ? value(values, own, order[size_t(c)], columns, winners) : 1e30);
+          logits.set_real(i * columns + c,
+                          c < live ? value(values, own, order[size_t(c)], columns, winners) : 1e30);
     }
     Case c;
     c.op = op();
     c.seed = seed;
-    c.shape = "R=" + std::to_string(rows) + " columns=" + std::to_string(columns) + " k=" + std::to_string(k);
+    c.shape = "R=" + std::to_string(rows) + " columns=" + std::to_string(columns) +
+              " k=" + std::to_string(k);
     c.inputs["logits"] = logits;
     c.inputs["visible_blocks"] = from_integers(axes.dtype("index", toolkit::kIndex), lengths);
     c.scalars["k"] = std::to_string(k);
@@ -119,15 +125,20 @@ class TopkCard final : public Card {
     }
     if (beyond)
       out.push_back(std::to_string(beyond) + " rows see more than the " + std::to_string(columns) +
-                    " columns (first: row " + std::to_string(first) + ", " + std::to_string(visible.integer(first)) + ")");
-    if (nan) out.push_back(std::to_string(nan) + " rows hold NaN scores (first: row " + std::to_string(nan_row) + ")");
+                    " columns (first: row " + std::to_string(first) + ", " +
+                    std::to_string(visible.integer(first)) + ")");
+    if (nan)
+      out.push_back(std::to_string(nan) + " rows hold NaN scores (first: row " +
+                    std::to_string(nan_row) + ")");
     if (dead)
-      out.push_back(std::to_string(dead) + " rows have to choose columns whose score is -inf (first: row " +
+      out.push_back(std::to_string(dead) +
+                    " rows have to choose columns whose score is -inf (first: row " +
                     std::to_string(dead_row) + ")");
     return out;
   }
 
-  Verdict judge(const Case& c, const reference::Result& oracle, const TensorMap& actual) const override {
+  Verdict judge(const Case& c, const reference::Result& oracle,
+                const TensorMap& actual) const override {
     const auto it = actual.find("block_indices");
     if (it == actual.end() || actual.size() > 1 || it->second.dtype != TK_I32 ||
         it->second.shape != oracle.outputs.at("block_indices").shape)
@@ -136,7 +147,8 @@ class TopkCard final : public Card {
     v.findings = oracle.findings;
     const Tensor& chosen = it->second;
     Counts n;
-    for (int64_t i = 0; i < chosen.shape[0]; ++i) judge_row(c, oracle.outputs.at("block_indices"), chosen, i, n, v);
+    for (int64_t i = 0; i < chosen.shape[0]; ++i)
+      judge_row(c, oracle.outputs.at("block_indices"), chosen, i, n, v);
     v.judged = chosen.count();
     if (v.judged == 0) {
       v.status = Status::skip;
@@ -148,7 +160,9 @@ class TopkCard final : public Card {
     v.mismatches = n.wrong + n.duplicates + n.unfilled + n.outside + n.behind;
     v.unwritten = n.unwritten;
     const auto add = [&](int64_t count, const char* name) {
-      if (count) v.reason += (v.reason.empty() ? "block_indices: " : ", ") + std::string(name) + "=" + std::to_string(count);
+      if (count)
+        v.reason += (v.reason.empty() ? "block_indices: " : ", ") + std::string(name) + "=" +
+                    std::to_string(count);
     };
     add(n.wrong, "wrong_selected");
     add(n.duplicates, "duplicates");
@@ -158,7 +172,8 @@ class TopkCard final : public Card {
     add(n.unwritten, "unwritten");
     if (n.wrong) {
       char text[64];
-      std::snprintf(text, sizeof text, " (worst in row %lld, gap %.3g)", static_cast<long long>(n.worst_row), n.worst_gap);
+      std::snprintf(text, sizeof text, " (worst in row %lld, gap %.3g)",
+                    static_cast<long long>(n.worst_row), n.worst_gap);
       v.reason += text;
     }
     return v;
@@ -219,12 +234,14 @@ class TopkCard final : public Card {
 
  private:
   struct Counts {
-    int64_t wrong = 0, duplicates = 0, unfilled = 0, outside = 0, behind = 0, unwritten = 0, worst_row = 0;
+    int64_t wrong = 0, duplicates = 0, unfilled = 0, outside = 0, behind = 0, unwritten = 0,
+            worst_row = 0;
     double worst_gap = -1;
     bool any() const { return wrong || duplicates || unfilled || outside || behind || unwritten; }
   };
 
-  static double value(const std::string& kind, const Random& own, int64_t rank, int64_t columns, int64_t winners) {
+  static double value(const std::string& kind, const Random& own, int64_t rank, int64_t columns,
+                      int64_t winners) {
     if (kind == "crowded") return 1.0 + double(rank) * 0.244 / double(columns);
     if (kind == "relu") return rank < winners ? 1.0 + double(rank + 1) / double(winners) : 0.0;
     if (kind == "equal") return 0.75;
@@ -236,12 +253,15 @@ class TopkCard final : public Card {
     return own.normal(uint64_t(rank));
   }
 
-  void judge_row(const Case& c, const reference::Output& truth, const Tensor& chosen, int64_t i, Counts& n, Verdict& v) const {
+  void judge_row(const Case& c, const reference::Output& truth, const Tensor& chosen, int64_t i,
+                 Counts& n, Verdict& v) const {
     const Tensor& logits = c.inputs.at("logits");
-    const int64_t columns = logits.shape[1], k = chosen.shape[1], live = candidates(c, i), filled = std::min(live, k);
+    const int64_t columns = logits.shape[1], k = chosen.shape[1], live = candidates(c, i),
+                  filled = std::min(live, k);
     const auto score = [&](int64_t column) { return logits.real(i * columns + column); };
     const auto bad = [&](int64_t slot, const std::string& text) {
-      if (v.first_bad.empty()) v.first_bad = "block_indices: " + place(c, "block_indices", i * k + slot) + ": " + text;
+      if (v.first_bad.empty())
+        v.first_bad = "block_indices: " + place(c, "block_indices", i * k + slot) + ": " + text;
     };
     std::set<int64_t> seen;
     std::vector<std::pair<double, int64_t>> got;  // score, slot
@@ -268,11 +288,13 @@ class TopkCard final : public Card {
         got.emplace_back(score(column), s);
       }
     }
-    // The values, best first, against those of the exact choice. Slots that are faulty already are not counted again.
+    // The values, best first, against those of the exact choice. Slots that are faulty already are
+    // not counted again.
     std::vector<double> due;
     for (int64_t s = 0; s < filled; ++s) due.push_back(score(truth.integer[size_t(i * k + s)]));
     std::sort(due.begin(), due.end(), above);
-    std::sort(got.begin(), got.end(), [](const auto& a, const auto& b) { return above(a.first, b.first); });
+    std::sort(got.begin(), got.end(),
+              [](const auto& a, const auto& b) { return above(a.first, b.first); });
     int64_t wrong = 0;
     size_t d = 0;
     std::vector<double> lost;
@@ -297,11 +319,13 @@ class TopkCard final : public Card {
     v.err_max_abs = std::max(v.err_max_abs, std::isnan(gap) ? INFINITY : gap);
     char text[160];
     std::snprintf(text, sizeof text, "column %lld with score %.9g is chosen, one with %.9g is not",
-                  static_cast<long long>(chosen.integer(i * k + intruders.back().second)), intruders.back().first, lost.front());
+                  static_cast<long long>(chosen.integer(i * k + intruders.back().second)),
+                  intruders.back().first, lost.front());
     bad(intruders.back().second, text);
   }
 
-  // Replaces the best (or the least) of a row's choice by the best column that is not chosen and scores less.
+  // Replaces the best (or the least) of a row's choice by the best column that is not chosen and
+  // scores less.
   static bool swap(const Case& c, TensorMap& out, bool best) {
     Tensor& t = out.at("block_indices");
     const Tensor& logits = c.inputs.at("logits");
@@ -319,7 +343,9 @@ class TopkCard final : public Card {
       }
       const double lost = score(t.integer(i * k + victim));
       for (int64_t col = 0; col < live; ++col)
-        if (!chosen.contains(col) && above(lost, score(col)) && (heir < 0 || above(score(col), score(heir)))) heir = col;
+        if (!chosen.contains(col) && above(lost, score(col)) &&
+            (heir < 0 || above(score(col), score(heir))))
+          heir = col;
       if (heir < 0) continue;
       t.set_integer(i * k + victim, heir);
       return true;
