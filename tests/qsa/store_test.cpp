@@ -35,12 +35,15 @@ TEST(QsaStore, EdgesOfTheCacheAreWrittenAndTheRestSkipped) {
   }
 }
 
-TEST(QsaStore, EitherContendingRowPassesButNoMix) {
+// Rows that two blocks write at the same time may mix: seen on an H200 under racecheck.
+TEST(QsaStore, ContendingRowsAndTheirMixPassButNothingElse) {
   const Case c = edges(TK_I64);
   TensorMap results = right_results(c, oracle_of(c));
   for (int64_t w = 0; w < 8; ++w) results.at("cache").set_real(5 * 8 + w, 2);  // row 1 entire
   EXPECT_EQ(name_of(judge(c, results).status), "pass");
   results.at("cache").set_real(5 * 8 + 7, 4);  // and one element of row 3
+  EXPECT_EQ(name_of(judge(c, results).status), "pass");
+  results.at("cache").set_real(5 * 8 + 7, 3);  // an element of neither
   const Verdict v = judge(c, results);
   EXPECT_EQ(name_of(v.status), "fail");
   EXPECT_NE(v.first_bad.find("page 0, slot 5"), std::string::npos) << v.first_bad;
