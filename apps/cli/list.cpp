@@ -29,13 +29,23 @@ void list_op(const harness::Card& card) {
 void list_presets(const Tool& tool) {
   try {
     for (const auto& preset : read_presets(tool)) {
-      std::string cells;
-      for (const auto& [column, text] : preset.cells) cells += fmt::format(" {}={}", column, text);
-      fmt::print("preset {:<31}{}:{}\n", preset.name, preset.family, cells);
+      const auto source = preset.cells.find("source");
+      fmt::print("preset {:<34}{}\n", preset.name, source == preset.cells.end() ? "" : source->second);
     }
   } catch (const harness::BadRequest& e) {
     fmt::print("presets: none ({})\n", e.what());
   }
+}
+
+// True where the word is a preset.
+bool list_preset(const Tool& tool, const std::string& name) {
+  for (const auto& preset : read_presets(tool)) {
+    if (preset.name != name) continue;
+    fmt::print("{}\n", name);
+    for (const auto& [column, text] : preset.cells) fmt::print("  {:<20}{}\n", column, text);
+    return true;
+  }
+  return false;
 }
 
 void list_file(const std::string& file) {
@@ -67,13 +77,13 @@ int list(const Tool& tool, const VerbName&, const Options& options) {
     try {
       if (is_path)
         list_file(word);
-      else
+      else if (!list_preset(tool, word))
         list_op(*resolve_ops(tool, {word}).front());
     } catch (const harness::BadFile& e) {
       fmt::print(stderr, "{}: {}\n", tool.name, e.what());
       code = kUsage;
     } catch (const harness::BadRequest& e) {
-      fmt::print(stderr, "{}: '{}' is neither a file nor an op: {}\n", tool.name, word, e.what());
+      fmt::print(stderr, "{}: '{}' is no file, preset or op: {}\n", tool.name, word, e.what());
       code = kUsage;
     }
   }

@@ -142,9 +142,10 @@ std::string help_of(const CLI::App& app) {
   std::vector<std::string> groups;
   for (const auto* option : app.get_options())
     if (std::ranges::find(groups, option->get_group()) == groups.end()) groups.push_back(option->get_group());
-  const bool words = std::ranges::any_of(app.get_options(), [](const auto* o) { return o->get_positional(); });
-  std::string text = fmt::format("{}: {}\nUsage: {} [FLAGS]{}\n", app.get_name(), app.get_description(),
-                                 app.get_name(), words ? " [WORDS]" : "");
+  std::string text = fmt::format("{}: {}\nUsage: {} [FLAGS]", app.get_name(), app.get_description(), app.get_name());
+  for (const auto* option : app.get_options())
+    if (option->get_positional()) text += fmt::format(" [{}...]", option->get_name(true));
+  text += "\n";
   for (const auto& group : groups) {
     text += fmt::format("\n{}\n", group);
     for (const auto* option : app.get_options()) {
@@ -196,7 +197,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       add_reports(app, o);
       break;
     case Verb::list:
-      app.add_option("files", o.files, "safetensors or .npy files, or ops; none: all ops and presets")->type_name("");
+      app.add_option("files", o.files, "safetensors or .npy files, ops, presets; none: all ops and presets")->type_name("");
       break;
     case Verb::env:
       repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones");

@@ -19,7 +19,7 @@ using harness::BadRequest;
 
 namespace {
 
-constexpr size_t kMostColumns = 32;
+constexpr size_t kMostColumns = 64;
 
 // $TOOLKIT_DATASETS, else `datasets` beside the executable (the build copies it there).
 std::filesystem::path folder() {

@@ -48,6 +48,13 @@ std::string flavour_of(const harness::Case& made) {
   return {};
 }
 
+// "portable on simt"; an oracle and a dumped result are on no backend.
+std::string who(const Row& row) {
+  const std::string backend = row.text("backend");
+  if (backend.empty() || backend == "host") return row.text("impl");
+  return row.text("impl").empty() ? backend : row.text("impl") + " on " + backend;
+}
+
 // How far beyond or within the bound; exact outputs have none.
 std::string share_text(const Verdict& v) {
   if (v.bound == 0 && v.used_share == 0) return "exact";
@@ -168,21 +175,14 @@ void Session::print(const Row& row, const Verdict& v) {
   if (routine && !options_.verbose && row.text("time_us_median").empty()) return;
   std::string word(name_of(v.status));
   if (!routine) std::ranges::transform(word, word.begin(), ::toupper);
-  std::string line = fmt::format("{} {} [{}{}]", word, row.text("case_id"), row.text("impl"),
-                                 row.text("backend").empty() ? "" : " on " + row.text("backend"));
+  std::string line = fmt::format("{} {} [{}]", word, row.text("case_id"), who(row));
   if (v.judged > 0 && routine) line += "  " + share_text(v);
   if (!row.text("time_us_median").empty())
     line += fmt::format("  {:.2f} us", std::get<double>(row.at("time_us_median")));
   if (!v.reason.empty()) line += (routine ? "  " : "\n    ") + v.reason;
   if (!routine) {
     if (!v.first_bad.empty() && v.first_bad != v.reason) line += "\n    " + v.first_bad;
-    if (v.status == Status::fail && v.mismatches > 0)
-      line += fmt::format("\n    {} of {} elements wrong{}{}{}", v.mismatches, v.judged,
-                          v.unwritten ? fmt::format(", {} never written", v.unwritten) : "",
-                          v.nonfinite ? fmt::format(", {} not finite", v.nonfinite) : "",
-                          v.used_share > 1 && std::isfinite(v.used_share)
-                              ? fmt::format("; worst error {}", share_text(v))
-                              : "");
+    if (v.used_share > 1 && std::isfinite(v.used_share)) line += fmt::format("\n    worst error {}", share_text(v));
     line += "\n    repro: " + row.text("repro");
   }
   if (options_.verbose || !routine)
@@ -215,9 +215,8 @@ int Session::give_up() {
   tally_.count(Status::timeout);
   reports_.add(current_);
   reports_.finish();
-  fmt::print(out_, "TIMEOUT {} [{} on {}]\n    {}; the run ends here, later cases did not run\n    repro: {}\n{}\n",
-             current_.text("case_id"), current_.text("impl"), current_.text("backend"), current_.text("reason"),
-             current_.text("repro"), tally_.line());
+  fmt::print(out_, "TIMEOUT {} [{}]\n    {}; the run ends here, later cases did not run\n    repro: {}\n{}\n",
+             current_.text("case_id"), who(current_), current_.text("reason"), current_.text("repro"), tally_.line());
   std::fflush(out_);
   return tally_.exit_code();
 }

@@ -29,6 +29,7 @@ constexpr int kEmptySamples = 25;
 harness::SamplingRules rules_of(const Options& o) {
   harness::SamplingRules rules;
   rules.min_time_s = o.min_time_s;
+  rules.max_time_s = 10 * o.min_time_s;  // as --help says
   rules.max_noise_pct = o.max_noise_pct >= 0 ? o.max_noise_pct : kMaxNoise;
   return rules;
 }
@@ -95,14 +96,19 @@ class DeviceBench {
       session_.finish_row(session_.row_of(truth_.made(), &device_, "", selection_), v);
     }
     for (const auto& i : implementations) {
+      Row row = row_of(i);
       Verdict v;
       try {
         Candidate candidate{i, std::make_unique<harness::Placement>(device_, truth_.card(), truth_.made())};
         const auto ended = run_once(device_, i, *candidate.placement);
         v.status = ended.status;
         v.reason = ended.reason;
-        if (v.status == Status::pass)
-          v = judge_results(truth_, candidate.placement->results(), {}, candidate.placement->trespasses()).verdict;
+        if (v.status == Status::pass) {
+          const auto outcome =
+              judge_results(truth_, candidate.placement->results(), {}, candidate.placement->trespasses());
+          row.set("digest", outcome.digest);
+          v = outcome.verdict;
+        }
         if (v.status == Status::pass) {
           candidates_.push_back(std::move(candidate));
           continue;
@@ -111,7 +117,7 @@ class DeviceBench {
         v.status = Status::error;
         v.reason = e.what();
       }
-      session_.finish_row(row_of(i), v);
+      session_.finish_row(std::move(row), v);
     }
   }
 
@@ -126,7 +132,7 @@ class DeviceBench {
       try {
         timers.push_back(
             std::make_unique<harness::KernelTimer>(device_, c.implementation, *c.placement, condition));
-        row.set("flush_bytes", static_cast<int64_t>(timers.back()->flushed()));
+        if (timers.back()->flushed()) row.set("flush_bytes", static_cast<int64_t>(timers.back()->flushed()));
         timers.back()->launch_once();  // the first replay also loads code
         rows.push_back(std::move(row));
         timed.push_back(&c);

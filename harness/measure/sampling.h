@@ -12,8 +12,8 @@ namespace harness {
 
 struct SamplingRules {
   double min_time_s = 0.1;     // of a subject: it is sampled at least that long
-  double max_noise_pct = 5;    // wanted; samples go on until it is reached ...
-  double patience = 10;        // ... or for so many times min_time_s
+  double max_time_s = 1;       // ... and, while it is noisy, at most that long (but 3 samples at least)
+  double max_noise_pct = 5;
   int min_samples = 10;
 };
 

@@ -50,7 +50,8 @@ struct Counts {
 std::string test_case(const Row& row) {
   const std::string status = row.text("status");
   const std::string where = fmt::format("{} [{}]", row.text("case_id"), row.text("impl"));
-  const std::string head = fmt::format(R"(    <testcase classname="{}.{}" name="{}")", xml(row.text("backend")),
+  const std::string backend = row.text("backend").empty() ? "dump" : row.text("backend");
+  const std::string head = fmt::format(R"(    <testcase classname="{}.{}" name="{}")", xml(backend),
                                        xml(row.text("op")), xml(where));
   const std::string reason = row.text("reason"), bad = row.text("first_bad");
   const std::string message = xml(reason.empty() ? bad : reason);

@@ -22,6 +22,12 @@ std::string cell(std::string text) {
   return out;
 }
 
+// "portable on NVIDIA H200"; a dumped result is on no device.
+std::string who(const Row& row, std::string_view machine) {
+  const std::string on = row.text(machine);
+  return on.empty() ? row.text("impl") : row.text("impl") + " on " + on;
+}
+
 bool is_bad(const Row& row) {
   const std::string s = row.text("status");
   return s != "pass" && s != "skip" && s != "unsupported";
@@ -37,8 +43,7 @@ std::string failures(const std::vector<Row>& rows) {
   std::string text;
   for (const Row& row : rows) {
     if (!is_bad(row)) continue;
-    text += fmt::format("- **{}** `{}` [{} on {}]\n", row.text("status"), row.text("case_id"), row.text("impl"),
-                        row.text("device"));
+    text += fmt::format("- **{}** `{}` [{}]\n", row.text("status"), row.text("case_id"), who(row, "device"));
     for (const auto column : {"reason", "first_bad", "repro"})
       if (const std::string t = row.text(column); !t.empty())
         text += fmt::format("  - {}: {}\n", column, std::string_view(column) == "repro" ? "`" + t + "`" : t);
@@ -53,7 +58,7 @@ std::string per_op(const std::vector<Row>& rows) {
   };
   std::map<std::pair<std::string, std::string>, Line> lines;
   for (const Row& row : rows) {
-    Line& line = lines[{row.text("op"), fmt::format("{} on {}", row.text("impl"), row.text("backend"))}];
+    Line& line = lines[{row.text("op"), who(row, "backend")}];
     const std::string status = row.text("status");
     (status == "pass" ? line.pass : is_bad(row) ? line.bad : line.skipped) += 1;
     line.share = std::max(line.share, number(row, "used_share"));
@@ -98,13 +103,13 @@ std::string markdown_document(const std::vector<Row>& rows) {
   std::set<std::string> devices;
   for (const Row& row : rows) {
     ++by_status[row.text("status")];
-    devices.insert(row.text("device"));
+    if (!row.text("device").empty()) devices.insert(row.text("device"));
   }
   std::string text = fmt::format("# {}: {} rows\n\n", rows.front().text("tool"), rows.size());
   std::string counts;
   for (const auto& [status, n] : by_status) counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", n, status);
   text += fmt::format("Verdicts: {}. Devices: {}. Revision {}, {}, run {}.\n\n", counts,
-                      fmt::join(devices, ", "), rows.front().text("git_sha"), rows.front().text("utc"),
+                      devices.empty() ? "none" : fmt::format("{}", fmt::join(devices, ", ")), rows.front().text("git_sha"), rows.front().text("utc"),
                       rows.front().text("run_id"));
   return text + failures(rows) + per_op(rows) + times(rows);
 }

@@ -163,8 +163,7 @@ TEST(ExitCode, FindingIs0AndWithStrict1) {
 }
 
 TEST(ExitCode, NoiseBeyondTheLimitIs3) {
-  const auto ran = run_tool("qsa-bench run expand " + fake("right") + kOne +
-                            "--launch stream --min-time 0.01 --max-noise 0");
+  const auto ran = run_tool("qsa-bench run expand " + fake("noisy") + kOne + "--launch stream --min-time 0.02");
   EXPECT_EQ(ran.code, 3) << ran.all();
   EXPECT_TRUE(test::has(ran.out, "INCONCLUSIVE"));
 }

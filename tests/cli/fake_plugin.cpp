@@ -131,6 +131,11 @@ tk_status invalid(const tk_call* call) {
 tk_status hang(const tk_call*) {
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
+tk_status noisy(const tk_call* call) {  // every other call takes three thousand times as long
+  static int calls = 0;
+  if (++calls % 4 < 2) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  return right(call);
+}
 tk_status no_workspace(const tk_call*, uint64_t* bytes) {
   *bytes = 0;
   return TK_OK;
@@ -158,17 +163,18 @@ const tk_op kOps[] = {
     {sizeof(tk_op), 0, "qsa.expand", "error", no_workspace, error},
     {sizeof(tk_op), 0, "qsa.expand", "invalid", no_workspace, invalid},
     {sizeof(tk_op), 0, "qsa.expand", "unsupported", unsupported, right},
+    {sizeof(tk_op), 0, "qsa.expand", "noisy", no_workspace, noisy},
     {sizeof(tk_op), 0, "qsa.expand", "hang", no_workspace, hang},
 };
 const tk_op* const kTable[] = {&kOps[0], &kOps[1], &kOps[2], &kOps[3], &kOps[4],
-                               &kOps[5], &kOps[6], &kOps[7], &kOps[8], &kOps[9]};
-const tk_plugin kPlugin{sizeof(tk_plugin), TK_ABI_VERSION, "fake", "1", nullptr, &runtime, kTable, 10, 0};
+                               &kOps[5], &kOps[6], &kOps[7], &kOps[8], &kOps[9], &kOps[10]};
+const tk_plugin kPlugin{sizeof(tk_plugin), TK_ABI_VERSION, "fake", "1", nullptr, &runtime, kTable, 11, 0};
 
 }  // namespace
 
 extern "C" TK_EXPORT const tk_plugin* tk_plugin_query(uint32_t) {
 #ifdef FAKE_OLD_ABI
-  static const tk_plugin old{sizeof(tk_plugin), TK_ABI_VERSION + 1, "old", "1", nullptr, &runtime, kTable, 10, 0};
+  static const tk_plugin old{sizeof(tk_plugin), TK_ABI_VERSION + 1, "old", "1", nullptr, &runtime, kTable, 11, 0};
   return &old;
 #else
   return &kPlugin;

@@ -85,7 +85,7 @@ TEST(Csv, SecondRunAppendsWithoutASecondHeader) {
 }
 
 TEST(Csv, FileWithOtherColumnsOrHalfALineIsRefusedAndLeftAlone) {
-  for (const std::string content : {std::string("a,b\n1,2\n"), harness::csv_header() + "\nhalf a li"}) {
+  for (const std::string& content : {std::string("a,b\n1,2\n"), harness::csv_header() + "\nhalf a li"}) {
     const std::string csv = scratch("foreign.csv");
     std::ofstream(csv) << content;
     EXPECT_EQ(run_tool("qsa-verify run expand -a ctx=40 " + fake("right") + " --csv " + csv).code, 2);
@@ -197,8 +197,8 @@ TEST(Bench, TimedRowsHaveTimesConditionAndVerdict) {
   EXPECT_EQ(column(rows, "l2"), (std::vector<std::string>{"", "cold", "warm"}));
   EXPECT_EQ(column(rows, "flush_bytes"), (std::vector<std::string>{"", "256000000", ""}));
   EXPECT_EQ(column(rows, "status"), (std::vector<std::string>{"fail", "pass", "pass"}));
-  for (const auto name : {"samples", "time_us_median", "empty_us", "gbps", "digest"}) {
-    EXPECT_EQ(column(rows, name)[0].empty(), std::string(name) != "digest") << name;
+  for (const auto name : {"samples", "time_us_median", "empty_us", "gbps"}) {
+    EXPECT_TRUE(column(rows, name)[0].empty()) << name;
     EXPECT_FALSE(column(rows, name)[1].empty()) << name;
   }
 }
