@@ -58,12 +58,15 @@ class Loader {
     for (const Dump& d : dumps_)
       if (const auto it = d.metadata().find("op"); it != d.metadata().end()) {
         if (from && op != it->second)
-          throw BadFile(d.path(), "metadata op", "'" + op + "' as in " + from->path(), "'" + it->second + "'");
+          throw BadFile(d.path(), "metadata op", "'" + op + "' as in " + from->path(),
+                        "'" + it->second + "'");
         op = it->second;
         from = &d;
       }
     const std::string next = "say which op the dump is of: --op NAME";
-    if (!from) throw BadFile(dumps_.empty() ? "dump" : dumps_[0].path(), "op", "a metadata entry op", "none", next);
+    if (!from)
+      throw BadFile(dumps_.empty() ? "dump" : dumps_[0].path(), "op", "a metadata entry op", "none",
+                    next);
     try {
       return resolve_op(op);
     } catch (const std::invalid_argument& e) {
@@ -85,13 +88,15 @@ class Loader {
 
   void take_all(const Dump& d) {
     for (const DumpEntry& e : d.entries()) {
-      const std::string theirs = e.name.empty() ? std::filesystem::path(d.path()).stem().string() : e.name;
+      const std::string theirs =
+          e.name.empty() ? std::filesystem::path(d.path()).stem().string() : e.name;
       for (const std::string& name : ours(theirs)) {
         if (options_.tensors.contains(name)) continue;
         if (names_->place_of(name).kind != NameKind::unknown)
           take(name, d, e.name);
         else if (!d.is_storage(e.name))
-          case_.notes.push_back(d.path() + ": tensor '" + name + "' is not used by " + case_.op + names_->hint(name));
+          case_.notes.push_back(d.path() + ": tensor '" + name + "' is not used by " + case_.op +
+                                names_->hint(name));
       }
     }
   }
@@ -99,8 +104,8 @@ class Loader {
   void take_named() {
     for (const auto& [name, text] : options_.tensors) {
       if (names_->place_of(name).kind == NameKind::unknown)
-        throw std::invalid_argument("--tensor " + name + ": " + case_.op + " has no tensor of that name" +
-                                    names_->hint(name));
+        throw std::invalid_argument("--tensor " + name + ": " + case_.op +
+                                    " has no tensor of that name" + names_->hint(name));
       const auto [file, key] = split_key(text);
       const Dump d = Dump::open(file);
       if (key.empty() && d.entries().size() != 1)
@@ -120,7 +125,8 @@ class Loader {
     if (const auto as = options_.as.find(name); as != options_.as.end()) {
       const tk_dtype dtype = toolkit::dtype_named(as->second);
       if (toolkit::bytes_of(dtype) != toolkit::bytes_of(t.dtype))
-        throw std::invalid_argument("--as " + name + "=" + as->second + ": expected a dtype as wide as the file's " +
+        throw std::invalid_argument("--as " + name + "=" + as->second +
+                                    ": expected a dtype as wide as the file's " +
                                     std::string(toolkit::name_of(t.dtype)));
       t.dtype = dtype;
       used_as_.insert(name);
@@ -135,21 +141,22 @@ class Loader {
         std::vector<std::string> all;
         for (const Dump& d : dumps_)
           for (const DumpEntry& e : d.entries()) all.push_back(e.name);
-        throw std::invalid_argument("--map " + our + "=" + their + ": no file has a tensor '" + their + "'" +
-                                    nearest_hint(their, all));
+        throw std::invalid_argument("--map " + our + "=" + their + ": no file has a tensor '" +
+                                    their + "'" + nearest_hint(their, all));
       } else if (names_->place_of(our).kind == NameKind::unknown) {
-        throw std::invalid_argument("--map " + our + "=" + their + ": " + case_.op + " has no tensor '" + our + "'" +
-                                    names_->hint(our));
+        throw std::invalid_argument("--map " + our + "=" + their + ": " + case_.op +
+                                    " has no tensor '" + our + "'" + names_->hint(our));
       }
     for (const auto& [name, dtype] : options_.as)
       if (!used_as_.contains(name))
-        throw std::invalid_argument("--as " + name + "=" + dtype + ": no tensor of that name was loaded" +
-                                    names_->hint(name));
+        throw std::invalid_argument("--as " + name + "=" + dtype +
+                                    ": no tensor of that name was loaded" + names_->hint(name));
   }
 
   void take_scalars() {
     const auto ours = [](const std::string& key) {
-      return key == "max_num_kv_splits" ? std::string("num_kv_splits") : key;  // the originals' two names for one thing
+      return key == "max_num_kv_splits" ? std::string("num_kv_splits")
+                                        : key;  // the originals' two names for one thing
     };
     for (const Dump& d : dumps_)
       for (const auto& [key, text] : d.metadata()) {
@@ -157,12 +164,13 @@ class Loader {
         if (!names_->has_scalar(ours(key))) continue;  // unknown keys are somebody else's
         const auto [it, fresh] = case_.scalars.emplace(ours(key), text);
         if (!fresh && it->second != text && !options_.set.contains(ours(key)))
-          throw BadFile(d.path(), "metadata " + key, "'" + it->second + "' as said before", "'" + text + "'",
-                        "say which with --set " + key + "=...");
+          throw BadFile(d.path(), "metadata " + key, "'" + it->second + "' as said before",
+                        "'" + text + "'", "say which with --set " + key + "=...");
       }
     for (const auto& [key, text] : options_.set) {
       if (!names_->has_scalar(ours(key)))
-        throw std::invalid_argument("--set " + key + "=" + text + ": " + case_.op + " has no scalar of that name" +
+        throw std::invalid_argument("--set " + key + "=" + text + ": " + case_.op +
+                                    " has no scalar of that name" +
                                     nearest_hint(key, names_->scalars()));
       case_.scalars[ours(key)] = text;
     }
@@ -174,7 +182,8 @@ class Loader {
   void describe_shape() {
     for (const auto& [name, t] : case_.inputs) {
       case_.shape += (case_.shape.empty() ? "" : " ") + name + "=";
-      for (size_t d = 0; d < t.shape.size(); ++d) case_.shape += (d ? "x" : "") + std::to_string(t.shape[d]);
+      for (size_t d = 0; d < t.shape.size(); ++d)
+        case_.shape += (d ? "x" : "") + std::to_string(t.shape[d]);
     }
   }
 
@@ -193,13 +202,15 @@ class Loader {
     std::vector<toolkit::OutputSpec> outputs = card.contract().outputs(args);
     for (const toolkit::TensorSpec& spec : card.contract().tensors)
       if (spec.role == toolkit::Role::in_place)
-        if (const toolkit::TensorView t = args.find(spec.name)) outputs.push_back({spec.name, t.dtype(), t.shape()});
+        if (const toolkit::TensorView t = args.find(spec.name))
+          outputs.push_back({spec.name, t.dtype(), t.shape()});
     for (const auto& [name, t] : results)
       for (const toolkit::OutputSpec& o : outputs)
         if (o.name == name && (t.dtype != o.dtype || t.shape != o.shape))
-          throw toolkit::Violation(card.op(), prefix + name,
-                                   std::string(toolkit::name_of(o.dtype)) + " " + toolkit::to_text(o.shape),
-                                   std::string(toolkit::name_of(t.dtype)) + " " + toolkit::to_text(t.shape));
+          throw toolkit::Violation(
+              card.op(), prefix + name,
+              std::string(toolkit::name_of(o.dtype)) + " " + toolkit::to_text(o.shape),
+              std::string(toolkit::name_of(t.dtype)) + " " + toolkit::to_text(t.shape));
   }
 
   const LoadOptions& options_;
@@ -217,7 +228,8 @@ Case load_case(const std::vector<std::string>& files, const LoadOptions& options
   return Loader(files, options).load();
 }
 
-std::pair<std::string, std::string> split_assignment(const std::string& flag, const std::string& text) {
+std::pair<std::string, std::string> split_assignment(const std::string& flag,
+                                                     const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
     throw std::invalid_argument(flag + " " + text + ": expected name=value");

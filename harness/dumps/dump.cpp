@@ -14,12 +14,14 @@ namespace harness {
 namespace {
 
 bool ends_with(const std::string& path, std::string_view ending) {
-  return path.size() >= ending.size() && std::string_view(path).substr(path.size() - ending.size()) == ending;
+  return path.size() >= ending.size() &&
+         std::string_view(path).substr(path.size() - ending.size()) == ending;
 }
 
 [[noreturn]] void not_yet(const std::string& path, const std::string& kind) {
-  throw BadFile(path, "format", "safetensors or .npy", kind + ", which is not read yet",
-                "not yet: convert to safetensors (safetensors.torch.save_file, or numpy.save per array)");
+  throw BadFile(
+      path, "format", "safetensors or .npy", kind + ", which is not read yet",
+      "not yet: convert to safetensors (safetensors.torch.save_file, or numpy.save per array)");
 }
 
 // A dense copy in this host's byte order.
@@ -44,8 +46,10 @@ Dump Dump::open(const std::string& path) {
   d.path_ = path;
   d.file_ = MappedFile::open(path);
   const std::span<const std::byte> file(d.file_->data(), d.file_->bytes());
-  const std::string_view start(reinterpret_cast<const char*>(file.data()), std::min<size_t>(file.size(), 8));
-  // The name decides only where the content does not: a zip that calls itself safetensors is not read as .npz.
+  const std::string_view start(reinterpret_cast<const char*>(file.data()),
+                               std::min<size_t>(file.size(), 8));
+  // The name decides only where the content does not: a zip that calls itself safetensors is not
+  // read as .npz.
   const bool named_safetensors = ends_with(path, ".safetensors");
   if (!named_safetensors) {
     if (ends_with(path, ".pt") || ends_with(path, ".pth")) not_yet(path, "a torch.save file (.pt)");
@@ -73,12 +77,14 @@ const DumpEntry* Dump::find(std::string_view name) const {
 }
 
 bool Dump::is_storage(std::string_view name) const {
-  return std::any_of(entries_.begin(), entries_.end(), [&](const DumpEntry& e) { return e.storage == name && !name.empty(); });
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const DumpEntry& e) { return e.storage == name && !name.empty(); });
 }
 
 Tensor Dump::tensor(std::string_view name) const {
   const DumpEntry* e = find(name);
-  if (!e) throw BadFile(path_, "tensor '" + std::string(name) + "'", "a tensor of that name", "none");
+  if (!e)
+    throw BadFile(path_, "tensor '" + std::string(name) + "'", "a tensor of that name", "none");
   if (e->dtype == 0)
     throw BadFile(path_, "tensor '" + std::string(name) + "'", "a dtype that this program knows",
                   "'" + e->dtype_text.substr(0, 40) + "'", "convert the tensor");
@@ -92,7 +98,8 @@ Tensor Dump::tensor(std::string_view name) const {
   const bool aligned = e->begin % uint64_t(bytes) == 0;  // the mapping itself starts at a page
   if (aligned && !e->swapped) return t;
   if (e->storage.empty()) return copied(t, e->swapped);
-  // A view of a misaligned storage: the storage is copied, so that strides (0, negative) stay what they are.
+  // A view of a misaligned storage: the storage is copied, so that strides (0, negative) stay what
+  // they are.
   Tensor base = tensor(e->storage);
   return view(base, e->offset, e->shape, e->strides);
 }

@@ -27,9 +27,11 @@ std::shared_ptr<MappedFile> MappedFile::open(const std::string& path) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) throw BadFile(path, "open", "a readable file", std::strerror(errno));
   struct stat status {};
-  if (::fstat(file.fd, &status) != 0) throw BadFile(path, "stat", "a readable file", std::strerror(errno));
+  if (::fstat(file.fd, &status) != 0)
+    throw BadFile(path, "stat", "a readable file", std::strerror(errno));
   if (!S_ISREG(status.st_mode))
-    throw BadFile(path, "open", "a regular file", S_ISDIR(status.st_mode) ? "a directory" : "another kind of file");
+    throw BadFile(path, "open", "a regular file",
+                  S_ISDIR(status.st_mode) ? "a directory" : "another kind of file");
   const size_t bytes = size_t(status.st_size);
   void* data = nullptr;
   if (bytes > 0) {

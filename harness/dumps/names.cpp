@@ -9,7 +9,8 @@ namespace harness {
 namespace {
 
 bool is_input(toolkit::Role r) {
-  return r == toolkit::Role::input || r == toolkit::Role::optional_input || r == toolkit::Role::in_place;
+  return r == toolkit::Role::input || r == toolkit::Role::optional_input ||
+         r == toolkit::Role::in_place;
 }
 bool is_result(toolkit::Role r) { return !is_input(r) || r == toolkit::Role::in_place; }
 
@@ -30,7 +31,8 @@ NameKind strip_prefix(std::string_view& name) {
   return NameKind::input;
 }
 
-[[noreturn]] void no_result(const toolkit::Contract& c, std::string_view name, std::string_view result) {
+[[noreturn]] void no_result(const toolkit::Contract& c, std::string_view name,
+                            std::string_view result) {
   std::vector<std::string> words;
   std::string all;
   for (const toolkit::TensorSpec& t : c.tensors)
@@ -48,7 +50,8 @@ CaseNames::CaseNames(const Card& card) : step_(card.op() == "qsa.step") {
   contracts_.push_back(&card.contract());
   if (step_)
     for (const std::string_view stage : kStages)
-      if (const Card* c = find_card("qsa." + std::string(stage))) contracts_.push_back(&c->contract());
+      if (const Card* c = find_card("qsa." + std::string(stage)))
+        contracts_.push_back(&c->contract());
 }
 
 NamePlace CaseNames::step_place(std::string_view name) const {
@@ -87,7 +90,8 @@ std::string CaseNames::hint(std::string_view name) const {
   for (const toolkit::Contract* c : contracts_)
     for (const toolkit::TensorSpec& t : c->tensors) {
       if (t.name == name)
-        return "; results are written actual." + std::string(name) + " or expected." + std::string(name);
+        return "; results are written actual." + std::string(name) + " or expected." +
+               std::string(name);
       words.emplace_back(t.name);
     }
   return nearest_hint(name, words);

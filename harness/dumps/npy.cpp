@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The .npy header: "\x93NUMPY", version, length (2 bytes in version 1, 4 in 2 and 3), then a Python dictionary
-// {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } padded with spaces. Data fills the rest of the file.
+// The .npy header: "\x93NUMPY", version, length (2 bytes in version 1, 4 in 2 and 3), then a Python
+// dictionary
+// {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } padded with spaces. Data fills the
+// rest of the file.
 #include <cstring>
 
 #include "harness/dumps/bad_file.h"
@@ -50,8 +52,9 @@ class Dictionary {
     }
     skip();
     if (at_ != text_.size()) refuse("spaces after the dictionary", "more text");
-    for (const auto& [has, key] : {std::pair(fields_.has_descr, "descr"), std::pair(fields_.has_order, "fortran_order"),
-                                   std::pair(fields_.has_shape, "shape")})
+    for (const auto& [has, key] :
+         {std::pair(fields_.has_descr, "descr"), std::pair(fields_.has_order, "fortran_order"),
+          std::pair(fields_.has_shape, "shape")})
       if (!has) refuse(std::string("a key '") + key + "'", "none");
     return fields_;
   }
@@ -65,7 +68,8 @@ class Dictionary {
     seen = true;
   }
   void skip() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) ++at_;
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t'))
+      ++at_;
   }
   char peek() {
     skip();
@@ -80,8 +84,9 @@ class Dictionary {
     if (!accept(c)) refuse(std::string("'") + c + "'", where());
   }
   std::string where() const {
-    return at_ < text_.size() ? "byte " + std::to_string(int(uint8_t(text_[at_]))) + " at position " +
-                                    std::to_string(at_) : "the end of the header";
+    return at_ < text_.size() ? "byte " + std::to_string(int(uint8_t(text_[at_]))) +
+                                    " at position " + std::to_string(at_)
+                              : "the end of the header";
   }
   std::string quoted(const char* expected) {
     const char quote = peek();
@@ -94,7 +99,8 @@ class Dictionary {
   }
   bool boolean() {
     skip();
-    for (const auto& [word, value] : {std::pair(std::string_view("True"), true), std::pair(std::string_view("False"), false)})
+    for (const auto& [word, value] :
+         {std::pair(std::string_view("True"), true), std::pair(std::string_view("False"), false)})
       if (text_.substr(at_).starts_with(word)) {
         at_ += word.size();
         return value;
@@ -118,7 +124,8 @@ class Dictionary {
     int64_t v = 0;
     const size_t begin = at_;
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_)
-      if (__builtin_mul_overflow(v, int64_t{10}, &v) || __builtin_add_overflow(v, int64_t{text_[at_] - '0'}, &v))
+      if (__builtin_mul_overflow(v, int64_t{10}, &v) ||
+          __builtin_add_overflow(v, int64_t{text_[at_] - '0'}, &v))
         refuse("sizes below 2^63", "a longer number");
     if (at_ == begin) refuse("an integer in shape", where());
     if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // Python 2 wrote (2L, 3L)
@@ -133,10 +140,21 @@ class Dictionary {
 
 tk_dtype dtype_of(std::string_view code) {
   static constexpr std::pair<std::string_view, tk_dtype> known[] = {
-      {"f2", TK_F16}, {"f4", TK_F32}, {"f8", TK_F64}, {"i1", TK_I8},  {"i2", TK_I16}, {"i4", TK_I32}, {"i8", TK_I64},
-      {"u1", TK_U8},  {"u2", TK_U16}, {"u4", TK_U32}, {"u8", TK_U64}, {"b1", TK_BOOL},
+      {"f2", TK_F16},
+      {"f4", TK_F32},
+      {"f8", TK_F64},
+      {"i1", TK_I8},
+      {"i2", TK_I16},
+      {"i4", TK_I32},
+      {"i8", TK_I64},
+      {"u1", TK_U8},
+      {"u2", TK_U16},
+      {"u4", TK_U32},
+      {"u8", TK_U64},
+      {"b1", TK_BOOL},
       // What ml_dtypes makes of bf16 and fp8: raw bytes, to be named by --as.
-      {"V2", TK_U16}, {"V1", TK_U8}};
+      {"V2", TK_U16},
+      {"V1", TK_U8}};
   for (const auto& [text, dtype] : known)
     if (text == code) return dtype;
   return 0;
@@ -149,30 +167,35 @@ Header parse_npy(const std::string& path, std::span<const std::byte> file) {
   if (file.size() < 10 || std::memcmp(file.data(), "\x93NUMPY", 6) != 0)
     throw BadFile(path, "format", "an .npy file of at least 10 bytes", "no such start");
   const uint32_t version = byte(6);
-  if (version < 1 || version > 3) throw BadFile(path, "version", "1, 2 or 3", std::to_string(version), kNext);
+  if (version < 1 || version > 3)
+    throw BadFile(path, "version", "1, 2 or 3", std::to_string(version), kNext);
   const size_t start = version == 1 ? 10 : 12;
-  if (file.size() < start) throw BadFile(path, "header", "a length", "the end of the file", "the file is truncated");
+  if (file.size() < start)
+    throw BadFile(path, "header", "a length", "the end of the file", "the file is truncated");
   size_t length = byte(8) | byte(9) << 8;
   if (version > 1) length |= size_t{byte(10)} << 16 | size_t{byte(11)} << 24;
   if (length > file.size() - start)
-    throw BadFile(path, "header length", "at most " + std::to_string(file.size() - start) + " bytes, all of the file",
+    throw BadFile(path, "header length",
+                  "at most " + std::to_string(file.size() - start) + " bytes, all of the file",
                   std::to_string(length), "the file is truncated");
   if (length > kLargestHeader)
     throw BadFile(path, "header length", "at most " + std::to_string(kLargestHeader) + " bytes",
                   std::to_string(length), kNext);
   const Fields f =
       Dictionary(path, {reinterpret_cast<const char*>(file.data() + start), length}).parse();
-  const bool has_order = !f.descr.empty() && std::string_view("<>|=").find(f.descr[0]) != std::string_view::npos;
+  const bool has_order =
+      !f.descr.empty() && std::string_view("<>|=").find(f.descr[0]) != std::string_view::npos;
   const std::string_view code = std::string_view(f.descr).substr(has_order ? 1 : 0);
   if (code.starts_with("O"))
-    throw BadFile(path, "descr", "numbers", "'" + f.descr + "': Python objects (pickled; never executed here)",
+    throw BadFile(path, "descr", "numbers",
+                  "'" + f.descr + "': Python objects (pickled; never executed here)",
                   "save the array with a numeric dtype");
   DumpEntry e;
   e.dtype = dtype_of(code);
   e.dtype_text = f.descr;
   if (e.dtype == 0)
-    throw BadFile(path, "descr", "f2, f4, f8, i1 to i8, u1 to u8 or b1", "'" + f.descr.substr(0, 40) + "'",
-                  "save the array with one of these dtypes");
+    throw BadFile(path, "descr", "f2, f4, f8, i1 to i8, u1 to u8 or b1",
+                  "'" + f.descr.substr(0, 40) + "'", "save the array with one of these dtypes");
   const int64_t size = toolkit::bytes_of(e.dtype);
   e.swapped = f.descr[0] == '>' && size > 1;
   e.shape = f.shape;
@@ -181,8 +204,11 @@ Header parse_npy(const std::string& path, std::span<const std::byte> file) {
     throw BadFile(path, "shape", "a product within 63 bits", toolkit::to_text(e.shape), kNext);
   const uint64_t data = file.size() - start - length;
   if (uint64_t(bytes) != data)
-    throw BadFile(path, "size", std::to_string(bytes) + " bytes of data for " + f.descr + " " + toolkit::to_text(e.shape),
-                  std::to_string(data), data < uint64_t(bytes) ? "the file is truncated" : "data longer than the shape");
+    throw BadFile(
+        path, "size",
+        std::to_string(bytes) + " bytes of data for " + f.descr + " " + toolkit::to_text(e.shape),
+        std::to_string(data),
+        data < uint64_t(bytes) ? "the file is truncated" : "data longer than the shape");
   e.begin = start + length;
   e.end = file.size();
   if (f.fortran) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The safetensors header: 8 bytes of length, then JSON {"name": {"dtype", "shape", "data_offsets"}, "__metadata__":
-// {string: string}}. Tensors cover the rest of the file exactly: no gap, no overlap, no byte after the last.
+// The safetensors header: 8 bytes of length, then JSON {"name": {"dtype", "shape", "data_offsets"},
+// "__metadata__": {string: string}}. Tensors cover the rest of the file exactly: no gap, no
+// overlap, no byte after the last.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -17,15 +18,17 @@ namespace {
 
 constexpr const char* kNext = "write the file again with the safetensors library";
 
-// Event parser: nlohmann's tree silently keeps the last of two equal keys and nests as deep as the text says. The only
-// legal nesting is object -> object -> array, so everything deeper stops at once.
+// Event parser: nlohmann's tree silently keeps the last of two equal keys and nests as deep as the
+// text says. The only legal nesting is object -> object -> array, so everything deeper stops at
+// once.
 class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderEvents(const std::string& path, Header& header) : path_(path), header_(header) {}
 
   bool key(string_t& name) override {
     if (depth_ == 1) {
-      if (!names_.insert(name).second) refuse("header", "every key once", "duplicate key '" + name + "'");
+      if (!names_.insert(name).second)
+        refuse("header", "every key once", "duplicate key '" + name + "'");
       name_ = name;
       return true;
     }
@@ -55,7 +58,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       for (const char* f : {"dtype", "shape", "data_offsets"})
         if (!fields_.contains(f)) refuse(place(), std::string("a key '") + f + "'", "none");
       if (offsets_.size() != 2)
-        refuse(place() + " data_offsets", "[begin, end]", std::to_string(offsets_.size()) + " numbers");
+        refuse(place() + " data_offsets", "[begin, end]",
+               std::to_string(offsets_.size()) + " numbers");
       header_.entries.back().begin = offsets_[0];
       header_.entries.back().end = offsets_[1];
     }
@@ -63,7 +67,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool start_array(size_t) override {
-    if (depth_ != 2 || in_array_ || in_metadata() || (field_ != "shape" && field_ != "data_offsets"))
+    if (depth_ != 2 || in_array_ || in_metadata() ||
+        (field_ != "shape" && field_ != "data_offsets"))
       refuse(place(), expected_value(), "an array");
     in_array_ = true;
     return true;
@@ -78,7 +83,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       header_.metadata.emplace(field_, text);
       return true;
     }
-    if (depth_ != 2 || in_array_ || field_ != "dtype") refuse(place(), expected_value(), "a string");
+    if (depth_ != 2 || in_array_ || field_ != "dtype")
+      refuse(place(), expected_value(), "a string");
     DumpEntry& e = header_.entries.back();
     e.dtype_text = text;
     for (const auto& d : toolkit::kDtypes)
@@ -89,7 +95,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(number_unsigned_t v) override {
     if (!in_array_) refuse(place(), expected_value(), "the number " + std::to_string(v));
     if (field_ == "data_offsets") {
-      if (offsets_.size() == 2) refuse(place() + " data_offsets", "[begin, end]", "more than 2 numbers");
+      if (offsets_.size() == 2)
+        refuse(place() + " data_offsets", "[begin, end]", "more than 2 numbers");
       offsets_.push_back(v);
       return true;
     }
@@ -105,17 +112,20 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     refuse(place(), expected_value(), "the negative number " + std::to_string(v));
   }
   bool number_float(number_float_t, const string_t& text) override {
-    refuse(place(), expected_value(), "'" + text.substr(0, 40) + "' (no integer, or above 64 bits)");
+    refuse(place(), expected_value(),
+           "'" + text.substr(0, 40) + "' (no integer, or above 64 bits)");
   }
   bool null() override { refuse(place(), expected_value(), "null"); }
   bool boolean(bool v) override { refuse(place(), expected_value(), v ? "true" : "false"); }
   bool binary(binary_t&) override { refuse(place(), expected_value(), "binary data"); }
 
   bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception& e) override {
-    // "[json.exception.parse_error.101] parse error at ...: syntax error ...": the part that says why.
+    // "[json.exception.parse_error.101] parse error at ...: syntax error ...": the part that says
+    // why.
     std::string why = e.what();
     if (const size_t colon = why.find(": "); colon != std::string::npos) why.erase(0, colon + 2);
-    refuse("header", "JSON in valid UTF-8", "at byte " + std::to_string(at) + " of it: " + why.substr(0, 160));
+    refuse("header", "JSON in valid UTF-8",
+           "at byte " + std::to_string(at) + " of it: " + why.substr(0, 160));
   }
 
  private:
@@ -123,7 +133,9 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     throw BadFile(path_, std::move(what), std::move(expected), std::move(got), kNext);
   }
   bool in_metadata() const { return name_ == "__metadata__"; }
-  std::string place() const { return depth_ == 0 ? "header" : in_metadata() ? "__metadata__" : "tensor '" + name_ + "'"; }
+  std::string place() const {
+    return depth_ == 0 ? "header" : in_metadata() ? "__metadata__" : "tensor '" + name_ + "'";
+  }
   std::string expected_value() const {
     if (depth_ == 0) return "one object";
     if (depth_ == 1) return "an object";
@@ -142,7 +154,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 };
 
 std::string looks_like(std::span<const std::byte> file) {
-  const std::string_view start(reinterpret_cast<const char*>(file.data()), std::min<size_t>(file.size(), 64));
+  const std::string_view start(reinterpret_cast<const char*>(file.data()),
+                               std::min<size_t>(file.size(), 64));
   if (start.starts_with("PK\x03\x04")) return "a zip archive";
   if (start.starts_with("\x93NUMPY")) return "an .npy file";
   if (start.starts_with("<") || start.starts_with("\n<")) return "HTML or XML text";
@@ -164,7 +177,8 @@ void check_cover(const std::string& path, const Header& header, uint64_t data_by
       throw BadFile(path, place, "a begin at " + std::to_string(at) + " or later",
                     std::to_string(e->begin) + ": overlap with '" + before->name + "'", kNext);
     if (e->begin > at)
-      throw BadFile(path, place, "a begin at " + std::to_string(at), std::to_string(e->begin) + ": a gap", kNext);
+      throw BadFile(path, place, "a begin at " + std::to_string(at),
+                    std::to_string(e->begin) + ": a gap", kNext);
     at = e->end;
     before = e;
   }
@@ -192,13 +206,16 @@ bool count_elements(const Shape& shape, int64_t& count) {
 Header parse_safetensors(const std::string& path, std::span<const std::byte> file) {
   const std::string other = looks_like(file);
   if (!other.empty())
-    throw BadFile(path, "format", "a safetensors file", other + ", which is not safetensors", "give the dump itself");
+    throw BadFile(path, "format", "a safetensors file", other + ", which is not safetensors",
+                  "give the dump itself");
   if (file.size() < 8)
-    throw BadFile(path, "size", "a safetensors file of at least 8 bytes", std::to_string(file.size()) + " bytes");
+    throw BadFile(path, "size", "a safetensors file of at least 8 bytes",
+                  std::to_string(file.size()) + " bytes");
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(file[size_t(i)]);
   if (length > file.size() - 8)
-    throw BadFile(path, "header length", "at most " + std::to_string(file.size() - 8) + " bytes, all of the file",
+    throw BadFile(path, "header length",
+                  "at most " + std::to_string(file.size() - 8) + " bytes, all of the file",
                   std::to_string(length), "the file is truncated or not safetensors");
   if (length > kLargestHeader)
     throw BadFile(path, "header length", "at most " + std::to_string(kLargestHeader) + " bytes",
@@ -217,15 +234,19 @@ Header parse_safetensors(const std::string& path, std::span<const std::byte> fil
       throw BadFile(path, place + " data_offsets", "begin <= end",
                     "[" + std::to_string(e.begin) + ", " + std::to_string(e.end) + "]", kNext);
     if (e.end > data_bytes)
-      throw BadFile(path, place + " data_offsets", "an end within the " + std::to_string(data_bytes) + " bytes of data",
+      throw BadFile(path, place + " data_offsets",
+                    "an end within the " + std::to_string(data_bytes) + " bytes of data",
                     std::to_string(e.end), "the file is truncated");
     int64_t count = 0, bytes = 0;
     if (!count_elements(e.shape, count) ||
         __builtin_mul_overflow(count, int64_t{std::max(toolkit::bytes_of(e.dtype), 1)}, &bytes))
-      throw BadFile(path, place + " shape", "a product within 63 bits", toolkit::to_text(e.shape), kNext);
+      throw BadFile(path, place + " shape", "a product within 63 bits", toolkit::to_text(e.shape),
+                    kNext);
     if (e.dtype != 0 && uint64_t(bytes) != e.end - e.begin)
-      throw BadFile(path, place, std::to_string(bytes) + " bytes for " + e.dtype_text + " " + toolkit::to_text(e.shape),
-                    std::to_string(e.end - e.begin) + " in data_offsets", kNext);
+      throw BadFile(
+          path, place,
+          std::to_string(bytes) + " bytes for " + e.dtype_text + " " + toolkit::to_text(e.shape),
+          std::to_string(e.end - e.begin) + " in data_offsets", kNext);
     e.strides = dense_strides(e.shape);
   }
   check_cover(path, header, data_bytes);

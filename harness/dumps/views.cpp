@@ -28,11 +28,13 @@ class ViewText {
       at = end + 1;
       if (part.empty()) continue;
       const size_t equals = part.find('=');
-      if (equals == std::string::npos) refuse("key=value parts separated by spaces", "'" + part + "'");
+      if (equals == std::string::npos)
+        refuse("key=value parts separated by spaces", "'" + part + "'");
       const std::string key = part.substr(0, equals);
       if (key != "storage" && key != "offset" && key != "shape" && key != "strides")
         refuse("the keys storage, offset, shape and strides", "'" + key + "'");
-      if (!parts_.emplace(key, part.substr(equals + 1)).second) refuse("every key once", "'" + key + "' twice");
+      if (!parts_.emplace(key, part.substr(equals + 1)).second)
+        refuse("every key once", "'" + key + "' twice");
     }
   }
 
@@ -51,14 +53,16 @@ class ViewText {
       const long long v = std::strtoll(p, &end, 10);
       if (end == p || *p == ' ' || errno || (*end && *end != ','))
         refuse(key + " as integers separated by commas", "'" + text.substr(0, 60) + "'");
-      if (out.size() == kLargestRank) refuse("at most " + std::to_string(kLargestRank) + " dimensions", "more");
+      if (out.size() == kLargestRank)
+        refuse("at most " + std::to_string(kLargestRank) + " dimensions", "more");
       out.push_back(v);
       if (!*end) return out;
       p = end;
     }
   }
   [[noreturn]] void refuse(std::string expected, std::string got) const {
-    throw BadFile(path_, place_, std::move(expected), std::move(got), "correct the entry in the file's metadata");
+    throw BadFile(path_, place_, std::move(expected), std::move(got),
+                  "correct the entry in the file's metadata");
   }
 
  private:
@@ -67,7 +71,8 @@ class ViewText {
   std::map<std::string, std::string> parts_;
 };
 
-// Lowest and highest element that the view touches, from the storage's start; false where 64 bits do not hold them.
+// Lowest and highest element that the view touches, from the storage's start; false where 64 bits
+// do not hold them.
 bool reach(const DumpEntry& v, int64_t& lowest, int64_t& highest) {
   lowest = highest = v.offset;
   for (size_t d = 0; d < v.shape.size(); ++d) {
@@ -89,9 +94,11 @@ void add_views(const std::string& path, Header& header) {
     if (!key.starts_with("view.")) continue;
     const std::string name = key.substr(5);
     const ViewText parts(path, name, text);
-    if (by_name.contains(name)) parts.refuse("a name that no tensor of the file has", "'" + name + "'");
+    if (by_name.contains(name))
+      parts.refuse("a name that no tensor of the file has", "'" + name + "'");
     const auto storage = by_name.find(parts.word("storage"));
-    if (storage == by_name.end()) parts.refuse("a storage that is a tensor of the file", "'" + parts.word("storage") + "'");
+    if (storage == by_name.end())
+      parts.refuse("a storage that is a tensor of the file", "'" + parts.word("storage") + "'");
     const DumpEntry& base = header.entries[storage->second];
     DumpEntry v;
     v.name = name;
@@ -103,16 +110,18 @@ void add_views(const std::string& path, Header& header) {
     v.shape = parts.integers("shape");
     v.strides = parts.integers("strides");
     const Shape offset = parts.integers("offset");
-    if (offset.size() != 1 || offset[0] < 0) parts.refuse("offset as one integer >= 0", "'" + parts.word("offset") + "'");
+    if (offset.size() != 1 || offset[0] < 0)
+      parts.refuse("offset as one integer >= 0", "'" + parts.word("offset") + "'");
     v.offset = offset[0];
     if (v.shape.size() != v.strides.size())
-      parts.refuse("as many strides as sizes",
-                   std::to_string(v.shape.size()) + " sizes and " + std::to_string(v.strides.size()) + " strides");
+      parts.refuse("as many strides as sizes", std::to_string(v.shape.size()) + " sizes and " +
+                                                   std::to_string(v.strides.size()) + " strides");
     int64_t count = 0, held = 0, lowest = 0, highest = 0;
     if (!count_elements(v.shape, count) || count > kLargestView)
       parts.refuse("sizes >= 0 with a product of at most 2^32", toolkit::to_text(v.shape));
     count_elements(base.shape, held);
-    const std::string room = "elements 0 to " + std::to_string(held) + " (not included) of '" + base.name + "'";
+    const std::string room =
+        "elements 0 to " + std::to_string(held) + " (not included) of '" + base.name + "'";
     if (count == 0) {
       if (v.offset > held) parts.refuse(room, "offset " + std::to_string(v.offset));
     } else if (!reach(v, lowest, highest)) {

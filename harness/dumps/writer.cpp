@@ -16,14 +16,16 @@
 
 namespace harness {
 
-static_assert(std::endian::native == std::endian::little, "the formats are little endian; swap here on another host");
+static_assert(std::endian::native == std::endian::little,
+              "the formats are little endian; swap here on another host");
 
 namespace {
 
 // Writes beside the file and renames at the end: a reader never sees half a dump.
 class NewFile {
  public:
-  explicit NewFile(const std::string& path) : path_(path), part_(path + ".part"), out_(part_, std::ios::binary) {
+  explicit NewFile(const std::string& path)
+      : path_(path), part_(path + ".part"), out_(part_, std::ios::binary) {
     if (!out_) refuse("open");
   }
   ~NewFile() {
@@ -58,7 +60,8 @@ struct Piece {  // a tensor of the file: dense bytes
 std::string_view word_of(tk_dtype d) {
   const toolkit::DtypeInfo* i = toolkit::info_of(d);
   if (!i || i->safetensors.empty())
-    throw std::invalid_argument("safetensors has no dtype " + std::string(toolkit::name_of(d)) + "; write its bytes as u8");
+    throw std::invalid_argument("safetensors has no dtype " + std::string(toolkit::name_of(d)) +
+                                "; write its bytes as u8");
   return i->safetensors;
 }
 
@@ -95,7 +98,8 @@ std::vector<Group> group_views(const TensorMap& tensors) {
     const int64_t bytes = toolkit::bytes_of(t.dtype);
     Group* into = nullptr;
     for (Group& g : groups)
-      if (g.storage == t.storage.get() && g.dtype == t.dtype && (begin - g.begin) % bytes == 0) into = &g;
+      if (g.storage == t.storage.get() && g.dtype == t.dtype && (begin - g.begin) % bytes == 0)
+        into = &g;
     if (!into) into = &groups.emplace_back(Group{t.storage.get(), t.dtype, begin, end, {}});
     into->begin = std::min(into->begin, begin);
     into->end = std::max(into->end, end);
@@ -106,7 +110,8 @@ std::vector<Group> group_views(const TensorMap& tensors) {
 
 }  // namespace
 
-void write_safetensors(const std::string& path, const TensorMap& tensors, const ScalarMap& metadata) {
+void write_safetensors(const std::string& path, const TensorMap& tensors,
+                       const ScalarMap& metadata) {
   std::vector<Piece> pieces;
   ScalarMap notes = metadata;
   for (const auto& [name, t] : tensors)
@@ -121,7 +126,8 @@ void write_safetensors(const std::string& path, const TensorMap& tensors, const 
     span.offset = g.begin;
     const std::string stored = g.views[0].first + ".storage";
     for (const auto& [name, t] : g.views)
-      notes["view." + name] = "storage=" + stored + " offset=" + std::to_string((t->offset - g.begin) / bytes) +
+      notes["view." + name] = "storage=" + stored +
+                              " offset=" + std::to_string((t->offset - g.begin) / bytes) +
                               " shape=" + commas(t->shape) + " strides=" + commas(t->strides);
     pieces.push_back({stored, g.dtype, span.shape, span});
   }
@@ -146,7 +152,8 @@ void write_safetensors(const std::string& path, const TensorMap& tensors, const 
   file.write(&length, sizeof length);
   file.write(text.data(), text.size());
   for (const Piece& p : pieces)
-    if (p.data.count() > 0) file.write(p.data.data(), size_t(p.data.count() * toolkit::bytes_of(p.dtype)));
+    if (p.data.count() > 0)
+      file.write(p.data.data(), size_t(p.data.count() * toolkit::bytes_of(p.dtype)));
   file.finish();
 }
 
@@ -156,7 +163,8 @@ void write_case(const std::string& path, const Case& c) {
     for (const auto& [name, t] : results) {
       const size_t dot = c.op == "qsa.step" ? name.find('.') : std::string::npos;
       all.emplace(dot == std::string::npos ? kind + "." + name
-                                           : name.substr(0, dot) + "." + kind + name.substr(dot), t);
+                                           : name.substr(0, dot) + "." + kind + name.substr(dot),
+                  t);
     }
   };
   add(c.expected, "expected");
@@ -169,23 +177,28 @@ void write_case(const std::string& path, const Case& c) {
 
 void write_npy(const std::string& path, const Tensor& t) {
   static constexpr std::pair<tk_dtype, const char*> words[] = {
-      {TK_F16, "<f2"}, {TK_F32, "<f4"}, {TK_F64, "<f8"}, {TK_I8, "|i1"},  {TK_I16, "<i2"}, {TK_I32, "<i4"},
-      {TK_I64, "<i8"}, {TK_U8, "|u1"},  {TK_U16, "<u2"}, {TK_U32, "<u4"}, {TK_U64, "<u8"}, {TK_BOOL, "|b1"}};
-  const auto word = std::find_if(std::begin(words), std::end(words), [&](const auto& w) { return w.first == t.dtype; });
+      {TK_F16, "<f2"}, {TK_F32, "<f4"}, {TK_F64, "<f8"}, {TK_I8, "|i1"},
+      {TK_I16, "<i2"}, {TK_I32, "<i4"}, {TK_I64, "<i8"}, {TK_U8, "|u1"},
+      {TK_U16, "<u2"}, {TK_U32, "<u4"}, {TK_U64, "<u8"}, {TK_BOOL, "|b1"}};
+  const auto word = std::find_if(std::begin(words), std::end(words),
+                                 [&](const auto& w) { return w.first == t.dtype; });
   if (word == std::end(words))
     throw std::invalid_argument(".npy has no dtype " + std::string(toolkit::name_of(t.dtype)) +
                                 "; write safetensors, which keeps it");
   std::string shape;
   for (const int64_t size : t.shape) shape += std::to_string(size) + ",";
-  std::string text = "{'descr': '" + std::string(word->second) + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  std::string text = "{'descr': '" + std::string(word->second) +
+                     "', 'fortran_order': False, 'shape': (" + shape + "), }";
   text.resize((10 + text.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
   text += '\n';
   const Tensor dense = t.dense() ? t : t.packed();
   NewFile file(path);
-  const unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, uint8_t(text.size()), uint8_t(text.size() >> 8)};
+  const unsigned char start[10] = {
+      0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, uint8_t(text.size()), uint8_t(text.size() >> 8)};
   file.write(start, sizeof start);
   file.write(text.data(), text.size());
-  if (dense.count() > 0) file.write(dense.data(), size_t(dense.count() * toolkit::bytes_of(dense.dtype)));
+  if (dense.count() > 0)
+    file.write(dense.data(), size_t(dense.count() * toolkit::bytes_of(dense.dtype)));
   file.finish();
 }
 

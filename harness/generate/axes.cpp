@@ -20,7 +20,8 @@ std::vector<std::string> names_of(std::span<const Axis> axes) {
 
 }  // namespace
 
-Axes::Axes(std::string_view op, std::span<const Axis> axes, const Coordinates& at) : op_(op), axes_(axes), at_(at) {
+Axes::Axes(std::string_view op, std::span<const Axis> axes, const Coordinates& at)
+    : op_(op), axes_(axes), at_(at) {
   for (const auto& [name, value] : at) {
     bool known = false;
     for (const Axis& a : axes) known = known || a.name == name;
@@ -33,18 +34,20 @@ Axes::Axes(std::string_view op, std::span<const Axis> axes, const Coordinates& a
 }
 
 void Axes::refuse(std::string_view axis, std::string expected, std::string got) const {
-  throw std::invalid_argument(std::string(op_) + ": axis " + std::string(axis) + ": expected " + expected + ", got '" +
-                              got + "'");
+  throw std::invalid_argument(std::string(op_) + ": axis " + std::string(axis) + ": expected " +
+                              expected + ", got '" + got + "'");
 }
 
 std::string Axes::word(std::string_view axis) const {
   if (const auto it = at_.find(axis); it != at_.end()) return it->second;
   for (const Axis& a : axes_)
     if (a.name == axis) return std::string(a.default_value);
-  throw std::logic_error(std::string(op_) + ": the card reads axis '" + std::string(axis) + "', which it does not list");
+  throw std::logic_error(std::string(op_) + ": the card reads axis '" + std::string(axis) +
+                         "', which it does not list");
 }
 
-std::string Axes::word(std::string_view axis, std::initializer_list<std::string_view> allowed) const {
+std::string Axes::word(std::string_view axis,
+                       std::initializer_list<std::string_view> allowed) const {
   const std::string got = word(axis);
   std::string list;
   for (const std::string_view w : allowed) {
@@ -72,7 +75,8 @@ std::vector<int64_t> Axes::integers(std::string_view axis, int64_t lowest) const
 int64_t Axes::integer(std::string_view axis, int64_t lowest, int64_t highest) const {
   const std::string text = word(axis);
   std::string expected = "an integer >= " + std::to_string(lowest);
-  if (highest != std::numeric_limits<int64_t>::max()) expected += " and <= " + std::to_string(highest);
+  if (highest != std::numeric_limits<int64_t>::max())
+    expected += " and <= " + std::to_string(highest);
   char* end = nullptr;
   errno = 0;
   const long long v = std::strtoll(text.c_str(), &end, 10);
@@ -85,7 +89,8 @@ double Axes::number(std::string_view axis, double lowest, double highest) const 
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
   if (text.empty() || *end || !(v >= lowest && v <= highest))
-    refuse(axis, "a number of [" + std::to_string(lowest) + ", " + std::to_string(highest) + "]", text);
+    refuse(axis, "a number of [" + std::to_string(lowest) + ", " + std::to_string(highest) + "]",
+           text);
   return v;
 }
 
@@ -112,12 +117,14 @@ Coordinates parse_coordinates(std::string_view text) {
     if (equals == std::string_view::npos || equals == 0)
       throw std::invalid_argument("coordinate '" + std::string(part) + "': expected axis=value");
     if (!out.emplace(part.substr(0, equals), part.substr(equals + 1)).second)
-      throw std::invalid_argument("axis '" + std::string(part.substr(0, equals)) + "' is given twice");
+      throw std::invalid_argument("axis '" + std::string(part.substr(0, equals)) +
+                                  "' is given twice");
   }
   return out;
 }
 
-std::string case_id(std::string_view op, std::string_view entry, std::span<const Axis> axes, const Coordinates& at) {
+std::string case_id(std::string_view op, std::string_view entry, std::span<const Axis> axes,
+                    const Coordinates& at) {
   std::string id = std::string(op) + "/" + std::string(entry);
   char separator = ':';
   for (const Axis& a : axes)

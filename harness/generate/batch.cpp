@@ -10,8 +10,8 @@ namespace {
 
 void require(bool ok, const char* what, const char* expected, int64_t got) {
   if (!ok)
-    throw std::invalid_argument(std::string("batch: ") + what + ": expected " + expected + ", got " +
-                                std::to_string(got));
+    throw std::invalid_argument(std::string("batch: ") + what + ": expected " + expected +
+                                ", got " + std::to_string(got));
 }
 
 int64_t rows_of(const BatchShape& s, int64_t request) {
@@ -25,9 +25,11 @@ int64_t rows_of(const BatchShape& s, int64_t request) {
 
 Batch make_batch(const BatchShape& s, const Random& random) {
   const bool prefill = s.kind == "prefill";
-  if (s.kind != "decode" && s.kind != "speculative" && s.kind != "chunked" && s.kind != "mixed" && !prefill)
-    throw std::invalid_argument("batch: kind: expected decode, speculative, prefill, chunked or mixed, got '" +
-                                s.kind + "'");
+  if (s.kind != "decode" && s.kind != "speculative" && s.kind != "chunked" && s.kind != "mixed" &&
+      !prefill)
+    throw std::invalid_argument(
+        "batch: kind: expected decode, speculative, prefill, chunked or mixed, got '" + s.kind +
+        "'");
   require(s.requests >= 0, "requests", "0 or more", s.requests);
   require(s.rows_per_request >= 1, "rows per request", "1 or more", s.rows_per_request);
   require(s.context >= 0, "context", "0 or more", s.context);
@@ -38,7 +40,8 @@ Batch make_batch(const BatchShape& s, const Random& random) {
   for (int64_t r = 0; r < s.requests; ++r) {
     const int64_t rows = rows_of(s, r);
     int64_t length = prefill ? rows : s.context;
-    if (s.ragged && !prefill && r > 0) length = s.context / 2 + lengths.below(uint64_t(r), s.context - s.context / 2 + 1);
+    if (s.ragged && !prefill && r > 0)
+      length = s.context / 2 + lengths.below(uint64_t(r), s.context - s.context / 2 + 1);
     length = std::max(length, rows);
     for (int64_t i = 0; i < rows; ++i) {
       b.token_to_req.push_back(r);

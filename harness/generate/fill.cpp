@@ -20,8 +20,8 @@ void require_count(size_t values, const Shape& shape) {
   int64_t n = 1;
   for (int64_t size : shape) n *= size;
   if (n != int64_t(values))
-    throw std::invalid_argument("expected " + std::to_string(n) + " values for shape " + toolkit::to_text(shape) +
-                                ", got " + std::to_string(values));
+    throw std::invalid_argument("expected " + std::to_string(n) + " values for shape " +
+                                toolkit::to_text(shape) + ", got " + std::to_string(values));
 }
 
 }  // namespace
@@ -35,14 +35,16 @@ void fill_uniform(Tensor& t, const Random& random, double low, double high) {
 }
 
 void fill_below(Tensor& t, const Random& random, int64_t n) {
-  walk(t, [&](int64_t i, std::byte* p) { encode_integer(t.dtype, random.below(uint64_t(i), n), p); });
+  walk(t,
+       [&](int64_t i, std::byte* p) { encode_integer(t.dtype, random.below(uint64_t(i), n), p); });
 }
 
 void fill_bytes(Tensor& t, const Random& random) {
   const size_t bytes = size_t(toolkit::bytes_of(t.dtype));
   walk(t, [&](int64_t i, std::byte* p) {
     const uint64_t bits = random.bits(uint64_t(i));
-    for (size_t b = 0; b < bytes; ++b) p[b] = std::byte(bits >> (8 * b));  // the same on hosts of any byte order
+    for (size_t b = 0; b < bytes; ++b)
+      p[b] = std::byte(bits >> (8 * b));  // the same on hosts of any byte order
   });
 }
 

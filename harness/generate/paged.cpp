@@ -12,7 +12,8 @@ namespace harness {
 namespace {
 
 void require(bool ok, const std::string& what, const std::string& expected, int64_t got) {
-  if (!ok) throw std::invalid_argument(what + ": expected " + expected + ", got " + std::to_string(got));
+  if (!ok)
+    throw std::invalid_argument(what + ": expected " + expected + ", got " + std::to_string(got));
 }
 
 // The strides of a view [P,S,H,D], in elements, and what a page takes.
@@ -23,11 +24,16 @@ struct Strides {
 Strides strides_of(const CacheShape& c) {
   const int64_t row = c.heads * c.dim;
   switch (c.layout) {
-    case CacheLayout::separate: return {c.page_size * row, row, c.dim, 0};
-    case CacheLayout::halves: return {c.page_size * row * 2, row * 2, c.dim * 2, c.dim};
-    case CacheLayout::interleaved: return {c.page_size * row * 2, row * 2, c.dim, row};
-    case CacheLayout::head_major: return {c.page_size * row, c.dim, c.page_size * c.dim, 0};
-    case CacheLayout::padded: return {(c.page_size + c.pad_rows) * row, row, c.dim, 0};
+    case CacheLayout::separate:
+      return {c.page_size * row, row, c.dim, 0};
+    case CacheLayout::halves:
+      return {c.page_size * row * 2, row * 2, c.dim * 2, c.dim};
+    case CacheLayout::interleaved:
+      return {c.page_size * row * 2, row * 2, c.dim, row};
+    case CacheLayout::head_major:
+      return {c.page_size * row, c.dim, c.page_size * c.dim, 0};
+    case CacheLayout::padded:
+      return {(c.page_size + c.pad_rows) * row, row, c.dim, 0};
   }
   throw std::logic_error("cache layout");
 }
@@ -50,7 +56,8 @@ PageOrder page_order(std::string_view word) {
   if (word == "shuffled") return PageOrder::shuffled;
   if (word == "identity") return PageOrder::identity;
   if (word == "reversed") return PageOrder::reversed;
-  throw std::invalid_argument("page order: expected shuffled, identity or reversed, got '" + std::string(word) + "'");
+  throw std::invalid_argument("page order: expected shuffled, identity or reversed, got '" +
+                              std::string(word) + "'");
 }
 
 CacheLayout cache_layout(std::string_view word) {
@@ -60,7 +67,8 @@ CacheLayout cache_layout(std::string_view word) {
   if (word == "head_major") return CacheLayout::head_major;
   if (word == "padded") return CacheLayout::padded;
   throw std::invalid_argument(
-      "cache layout: expected separate, halves, interleaved, head_major or padded, got '" + std::string(word) + "'");
+      "cache layout: expected separate, halves, interleaved, head_major or padded, got '" +
+      std::string(word) + "'");
 }
 
 int64_t PageTable::row(int64_t request, int64_t token) const {
@@ -78,7 +86,8 @@ PageTable make_page_table(const PageTableShape& s, const Random& random) {
     widest = std::max(widest, pages_for(tokens, s.page_size));
   }
   const int64_t width = s.width == 0 ? widest : s.width;
-  require(width >= widest, "page table: width", std::to_string(widest) + " or more (0: just enough)", width);
+  require(width >= widest, "page table: width",
+          std::to_string(widest) + " or more (0: just enough)", width);
   PageTable out;
   out.pages = std::max<int64_t>(needed + s.spare_pages, 1);
   out.page_size = s.page_size;
@@ -113,9 +122,11 @@ void fill_tokens(Tensor& cache, const PageTable& table, const Random& random, do
     for (int64_t token = 0; token < table.tokens[r]; ++token) {
       const int64_t row = table.row(int64_t(r), token);
       for (int64_t h = 0; h < heads; ++h) {
-        std::byte* p = cache.data() + cache.at({row / table.page_size, row % table.page_size, h, 0});
+        std::byte* p =
+            cache.data() + cache.at({row / table.page_size, row % table.page_size, h, 0});
         for (int64_t d = 0; d < dim; ++d, p += cache.strides[3] * bytes)
-          encode_real(cache.dtype, numbers.normal(uint64_t((token * heads + h) * dim + d)) * scale, p);
+          encode_real(cache.dtype, numbers.normal(uint64_t((token * heads + h) * dim + d)) * scale,
+                      p);
       }
     }
   }

@@ -26,7 +26,8 @@ uint64_t upper_product(uint64_t a, uint64_t b) {
 }
 
 void require_positive(int64_t n, const char* what) {
-  if (n <= 0) throw std::invalid_argument(std::string(what) + ": expected n > 0, got " + std::to_string(n));
+  if (n <= 0)
+    throw std::invalid_argument(std::string(what) + ": expected n > 0, got " + std::to_string(n));
 }
 
 }  // namespace
@@ -34,7 +35,8 @@ void require_positive(int64_t n, const char* what) {
 std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53} * c[0], b = uint64_t{0xCD9E8D57} * c[2];
-    c = {uint32_t(b >> 32) ^ c[1] ^ k[0], uint32_t(b), uint32_t(a >> 32) ^ c[3] ^ k[1], uint32_t(a)};
+    c = {uint32_t(b >> 32) ^ c[1] ^ k[0], uint32_t(b), uint32_t(a >> 32) ^ c[3] ^ k[1],
+         uint32_t(a)};
     k[0] += 0x9E3779B9;  // the golden ratio and sqrt(3)-1, as Philox defines its key schedule
     k[1] += 0xBB67AE85;
   }
@@ -50,8 +52,9 @@ Random Random::stream(std::string_view name, uint64_t index) const {
 }
 
 std::array<uint32_t, 4> Random::block(uint64_t i, uint32_t use) const {
-  return philox4x32_10({uint32_t(i), uint32_t(i >> 32), uint32_t(hash_), uint32_t(hash_ >> 32) ^ use},
-                       {uint32_t(seed_), uint32_t(seed_ >> 32)});
+  return philox4x32_10(
+      {uint32_t(i), uint32_t(i >> 32), uint32_t(hash_), uint32_t(hash_ >> 32) ^ use},
+      {uint32_t(seed_), uint32_t(seed_ >> 32)});
 }
 
 uint64_t Random::bits(uint64_t i) const {
@@ -85,8 +88,8 @@ std::vector<int64_t> Random::shuffle(int64_t n) const {
 
 std::vector<int64_t> Random::distinct(int64_t k, int64_t n) const {
   if (k < 0 || k > n)
-    throw std::invalid_argument("Random::distinct: expected 0 <= k <= n = " + std::to_string(n) + ", got " +
-                                std::to_string(k));
+    throw std::invalid_argument("Random::distinct: expected 0 <= k <= n = " + std::to_string(n) +
+                                ", got " + std::to_string(k));
   // The first k steps of a Fisher-Yates shuffle, over a sparse array: k may be far below n.
   std::unordered_map<int64_t, int64_t> moved;
   const auto at = [&](int64_t i) {

@@ -14,12 +14,14 @@ namespace harness {
 namespace {
 
 void require(bool ok, const char* what, const std::string& expected, const std::string& got) {
-  if (!ok) throw std::invalid_argument(std::string("selection: ") + what + ": expected " + expected + ", got " + got);
+  if (!ok)
+    throw std::invalid_argument(std::string("selection: ") + what + ": expected " + expected +
+                                ", got " + got);
 }
 
 // `k` distinct ones of 0..n-1, `shared` of them (as near as possible) from `before`.
-std::vector<int64_t> choose(const std::vector<int64_t>& before, int64_t n, int64_t k, double jaccard,
-                            const Random& random) {
+std::vector<int64_t> choose(const std::vector<int64_t>& before, int64_t n, int64_t k,
+                            double jaccard, const Random& random) {
   std::vector<int64_t> old;  // what the row before chose and this one may choose, ascending
   for (const int64_t t : before)
     if (t < n) old.push_back(t);
@@ -29,7 +31,8 @@ std::vector<int64_t> choose(const std::vector<int64_t>& before, int64_t n, int64
   int64_t shared = int64_t(std::floor(jaccard * total / (1.0 + jaccard) + 0.5));
   shared = std::clamp(shared, std::max<int64_t>(k - fresh, 0), std::min(k, available));
   std::vector<int64_t> chosen;
-  for (const int64_t i : random.stream("shared").distinct(shared, available)) chosen.push_back(old[size_t(i)]);
+  for (const int64_t i : random.stream("shared").distinct(shared, available))
+    chosen.push_back(old[size_t(i)]);
   // The rest from those that are not in `old`: the i-th of them, counted over the gaps.
   size_t skipped = 0;
   for (const int64_t i : random.stream("fresh").distinct(k - shared, fresh)) {
@@ -55,7 +58,8 @@ Tensor make_selection(const SelectionShape& s, const Random& random) {
   for (int64_t r = 0; r < rows; ++r) {
     const Random own = random.stream("row", uint64_t(r));
     const int64_t n = std::max<int64_t>(s.candidates[size_t(r)], 0), k = std::min(s.width, n);
-    const bool neighbour = r > 0 && (s.group.empty() || s.group[size_t(r)] == s.group[size_t(r - 1)]);
+    const bool neighbour =
+        r > 0 && (s.group.empty() || s.group[size_t(r)] == s.group[size_t(r - 1)]);
     std::vector<int64_t> row;
     if (neighbour) {
       row = choose(before, n, k, s.jaccard, own);

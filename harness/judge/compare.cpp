@@ -35,7 +35,8 @@ std::string bytes_text(const uint8_t* p, int n) {
 
 class Comparison {
  public:
-  Comparison(std::string_view output, const reference::Output& truth, const Tensor& actual, const Place& place)
+  Comparison(std::string_view output, const reference::Output& truth, const Tensor& actual,
+             const Place& place)
       : output_(output), truth_(truth), actual_(actual), place_(place) {
     for (const int64_t size : actual.shape) elements_ *= size;
     row_elements_ = actual.shape.empty() || actual.shape[0] == 0 ? 1 : elements_ / actual.shape[0];
@@ -52,10 +53,14 @@ class Comparison {
   void judge(int64_t i, const std::byte* p) {
     if (!truth_.judged.empty() && !truth_.judged[size_t(i)]) return;
     ++v_.judged;
-    Element e = truth_.bytes.empty() ? truth_.integer.empty() ? real(i, p) : integer(i, p) : bytes(i, p);
+    Element e =
+        truth_.bytes.empty() ? truth_.integer.empty() ? real(i, p) : integer(i, p) : bytes(i, p);
     const bool poison = is_output_poison(actual_.dtype, p);
-    // A NaN of our payload was not computed, even where NaN is due; an integer, or a copied bit pattern, may be it rightly.
-    if (poison && truth_.bytes.empty() && is_float(actual_.dtype) && toolkit::bytes_of(actual_.dtype) > 1) e.right = false;
+    // A NaN of our payload was not computed, even where NaN is due; an integer, or a copied bit
+    // pattern, may be it rightly.
+    if (poison && truth_.bytes.empty() && is_float(actual_.dtype) &&
+        toolkit::bytes_of(actual_.dtype) > 1)
+      e.right = false;
     v_.err_max_abs = std::max(v_.err_max_abs, e.error);
     note_share(e);
     if (e.right) return;
@@ -155,7 +160,8 @@ class Comparison {
       }
     }
     if (poison) got = "nothing written";
-    v_.first_bad = std::string(output_) + ": " + place_(i) + ": expected " + expected + ", got " + got;
+    v_.first_bad =
+        std::string(output_) + ": " + place_(i) + ": expected " + expected + ", got " + got;
   }
 
   void finish() {
@@ -163,16 +169,19 @@ class Comparison {
       v_.err_rel_l2 = std::sqrt(square_truth_ > 0 ? square_error_ / square_truth_ : square_error_);
     if (v_.judged == 0) {
       v_.status = Status::skip;
-      v_.reason = elements_ == 0 && !actual_.shape.empty() && actual_.shape[0] == 0
-                      ? "0 rows"
-                      : elements_ == 0 ? "0 elements" : std::string(output_) + ": no element can be judged";
+      v_.reason = elements_ == 0 && !actual_.shape.empty() && actual_.shape[0] == 0 ? "0 rows"
+                  : elements_ == 0                                                  ? "0 elements"
+                                   : std::string(output_) + ": no element can be judged";
       return;
     }
     if (v_.mismatches == 0) return;
     v_.status = Status::fail;
-    v_.reason = std::string(output_) + ": " + std::to_string(v_.mismatches) + " of " + std::to_string(v_.judged) +
+    v_.reason = std::string(output_) + ": " + std::to_string(v_.mismatches) + " of " +
+                std::to_string(v_.judged) +
                 (truth_.value.empty() ? " elements wrong" : " elements beyond their bound");
-    if (v_.unwritten) v_.reason += ", unwritten=" + std::to_string(unwritten_rows_) + (unwritten_rows_ == 1 ? " row" : " rows");
+    if (v_.unwritten)
+      v_.reason += ", unwritten=" + std::to_string(unwritten_rows_) +
+                   (unwritten_rows_ == 1 ? " row" : " rows");
     if (v_.nonfinite) v_.reason += ", " + std::to_string(v_.nonfinite) + " NaN or inf";
     if (all_zero_ && !truth_zero_) v_.reason += ", output norm 0";
   }
@@ -195,15 +204,17 @@ std::string number_text(double v) {
   return text;
 }
 
-Verdict compare(std::string_view op, std::string_view output, const reference::Output& truth, const Tensor& actual,
-                const Place& place) {
+Verdict compare(std::string_view op, std::string_view output, const reference::Output& truth,
+                const Tensor& actual, const Place& place) {
   if (actual.dtype != truth.dtype || actual.shape != truth.shape)
-    throw toolkit::Violation(op, output,
-                             std::string(toolkit::name_of(truth.dtype)) + " " + toolkit::to_text(truth.shape),
-                             std::string(toolkit::name_of(actual.dtype)) + " " + toolkit::to_text(actual.shape));
+    throw toolkit::Violation(
+        op, output,
+        std::string(toolkit::name_of(truth.dtype)) + " " + toolkit::to_text(truth.shape),
+        std::string(toolkit::name_of(actual.dtype)) + " " + toolkit::to_text(actual.shape));
   size_t n = 1;
   for (const int64_t size : truth.shape) n *= size_t(size);
-  const bool whole = truth.bytes.size() == n * size_t(toolkit::bytes_of(truth.dtype)) || truth.integer.size() == n ||
+  const bool whole = truth.bytes.size() == n * size_t(toolkit::bytes_of(truth.dtype)) ||
+                     truth.integer.size() == n ||
                      (truth.value.size() == n && truth.bound.size() == n);
   if (!whole || (!truth.judged.empty() && truth.judged.size() != n))
     throw std::logic_error(std::string(op) + ": the oracle's " + std::string(output) + " has not " +

@@ -12,22 +12,31 @@ constexpr uint8_t kF64[] = {0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0xfa, 0x7f};
 constexpr uint8_t kF32[] = {0x5a, 0x5a, 0xda, 0x7f};
 constexpr uint8_t kF16[] = {0x5a, 0x7e};
 constexpr uint8_t kBf16[] = {0xda, 0x7f};
-constexpr uint8_t kE4m3fn[] = {0x7f};    // the formats of one byte have one NaN, or none
+constexpr uint8_t kE4m3fn[] = {0x7f};  // the formats of one byte have one NaN, or none
 constexpr uint8_t kE4m3fnuz[] = {0x80};
 constexpr uint8_t kE5m2[] = {0x7e};
-constexpr uint8_t kInteger[] = {0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a};  // also e4b15: 0.8125
+constexpr uint8_t kInteger[] = {0x5a, 0x5a, 0x5a, 0x5a,
+                                0x5a, 0x5a, 0x5a, 0x5a};  // also e4b15: 0.8125
 }  // namespace
 
 std::span<const uint8_t> output_poison(tk_dtype dtype) {
   switch (dtype) {
-    case TK_F64: return kF64;
-    case TK_F32: return kF32;
-    case TK_F16: return kF16;
-    case TK_BF16: return kBf16;
-    case TK_E4M3FN: return kE4m3fn;
-    case TK_E4M3FNUZ: return kE4m3fnuz;
-    case TK_E5M2: return kE5m2;
-    default: return std::span(kInteger).first(size_t(toolkit::bytes_of(dtype)));
+    case TK_F64:
+      return kF64;
+    case TK_F32:
+      return kF32;
+    case TK_F16:
+      return kF16;
+    case TK_BF16:
+      return kBf16;
+    case TK_E4M3FN:
+      return kE4m3fn;
+    case TK_E4M3FNUZ:
+      return kE4m3fnuz;
+    case TK_E5M2:
+      return kE5m2;
+    default:
+      return std::span(kInteger).first(size_t(toolkit::bytes_of(dtype)));
   }
 }
 

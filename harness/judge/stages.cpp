@@ -18,8 +18,10 @@ struct Link {
   std::string_view input, upstream;
 };
 constexpr Link kLinks[] = {
-    {"score.k_cache", "store.cache"},           {"topk.logits", "score.logits"},
-    {"topk.visible_blocks", "score.visible_blocks"}, {"expand.block_indices", "topk.block_indices"},
+    {"score.k_cache", "store.cache"},
+    {"topk.logits", "score.logits"},
+    {"topk.visible_blocks", "score.visible_blocks"},
+    {"expand.block_indices", "topk.block_indices"},
     {"attend.logical_indices", "expand.indices"},
 };
 // Inputs of a stage that go by another name in a step.
@@ -41,7 +43,8 @@ const Card& card_of(const std::string& op) {
   return *c;
 }
 
-const Tensor* input_of(const Case& step, const TensorMap& actual, const std::string& stage, std::string_view name) {
+const Tensor* input_of(const Case& step, const TensorMap& actual, const std::string& stage,
+                       std::string_view name) {
   const std::string own = stage + "." + std::string(name);
   if (const Tensor* t = find(step.inputs, own)) return t;
   for (const Link& l : kLinks)
@@ -52,8 +55,8 @@ const Tensor* input_of(const Case& step, const TensorMap& actual, const std::str
   return find(step.inputs, name);
 }
 
-std::optional<StageCase> stage_case(const Case& step, const TensorMap& actual, const std::string& stage,
-                                    const std::string& op) {
+std::optional<StageCase> stage_case(const Case& step, const TensorMap& actual,
+                                    const std::string& stage, const std::string& op) {
   StageCase out;
   out.stage = stage;
   Case& c = out.made;
@@ -72,11 +75,14 @@ std::optional<StageCase> stage_case(const Case& step, const TensorMap& actual, c
     if (const Tensor* i = input_of(step, actual, stage, t.name)) c.inputs.emplace(t.name, *i);
   }
   if (c.actual.empty()) return std::nullopt;
-  if (stage == "ring" && !c.inputs.contains("slot_mapping")) return std::nullopt;  // the ring is not written
+  if (stage == "ring" && !c.inputs.contains("slot_mapping"))
+    return std::nullopt;  // the ring is not written
   for (const toolkit::TensorSpec& t : contract.tensors)
-    if ((t.role == toolkit::Role::input || t.role == toolkit::Role::in_place) && !c.inputs.contains(t.name))
-      throw toolkit::Violation(step.op, stage + "." + std::string(t.name),
-                               "a tensor of that name, a shared one, or the result of the stage before", "none");
+    if ((t.role == toolkit::Role::input || t.role == toolkit::Role::in_place) &&
+        !c.inputs.contains(t.name))
+      throw toolkit::Violation(
+          step.op, stage + "." + std::string(t.name),
+          "a tensor of that name, a shared one, or the result of the stage before", "none");
   for (const auto& [key, text] : step.scalars)
     for (const toolkit::ScalarSpec& s : contract.scalars)
       if (s.name == key) c.scalars.emplace(key, text);
@@ -84,7 +90,8 @@ std::optional<StageCase> stage_case(const Case& step, const TensorMap& actual, c
     const HostCall call(step);
     const toolkit::Args args(card_of(step.op).contract(), call.call());
     const int64_t ratio = args.integer("compress_ratio");
-    if (ratio <= 0) throw toolkit::Violation(step.op, "compress_ratio", "an integer >= 1", std::to_string(ratio));
+    if (ratio <= 0)
+      throw toolkit::Violation(step.op, "compress_ratio", "an integer >= 1", std::to_string(ratio));
     c.scalars.emplace("k", std::to_string(args.integer("token_topk") / ratio));
   }
   return out;
@@ -93,7 +100,8 @@ std::optional<StageCase> stage_case(const Case& step, const TensorMap& actual, c
 bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.dtype != b.dtype || a.shape != b.shape) return false;
   const Tensor left = a.packed(), right = b.packed();
-  return std::memcmp(left.data(), right.data(), size_t(left.count() * toolkit::bytes_of(left.dtype))) == 0;
+  return std::memcmp(left.data(), right.data(),
+                     size_t(left.count() * toolkit::bytes_of(left.dtype))) == 0;
 }
 
 }  // namespace
@@ -103,7 +111,8 @@ bool has_stages(const Case& step) { return step.op == "qsa.step" && !step.actual
 std::vector<StageCase> stage_cases(const Case& step, const TensorMap& actual) {
   std::vector<StageCase> out;
   for (const std::string_view stage : kStages) {
-    if (auto c = stage_case(step, actual, std::string(stage), "qsa." + std::string(stage))) out.push_back(std::move(*c));
+    if (auto c = stage_case(step, actual, std::string(stage), "qsa." + std::string(stage)))
+      out.push_back(std::move(*c));
     if (stage == "store")
       if (auto c = stage_case(step, actual, "ring", "qsa.store")) out.push_back(std::move(*c));
   }
@@ -138,14 +147,16 @@ std::vector<StageVerdict> judge_each_stage(const Case& step, const TensorMap& ac
     const toolkit::Args args(card.contract(), call.call());
     args.check(false);
     const reference::Oracle oracle = reference::find(s.made.op);
-    if (!oracle) throw std::logic_error("qsa.step: no oracle of " + s.made.op + " (a fault of the build)");
+    if (!oracle)
+      throw std::logic_error("qsa.step: no oracle of " + s.made.op + " (a fault of the build)");
     out.push_back({s.stage, card.judge(s.made, oracle(args), s.made.actual)});
   }
   for (const BrokenLink& l : broken_links(step, actual)) {
     Verdict v;
     v.status = Status::fail;
     v.mismatches = 1;
-    v.reason = v.first_bad = l.input + " is not what " + l.upstream + " was when its stage was done";
+    v.reason = v.first_bad =
+        l.input + " is not what " + l.upstream + " was when its stage was done";
     out.push_back({"link", std::move(v)});
   }
   return out;

@@ -7,32 +7,51 @@ namespace harness {
 
 std::string_view name_of(Status s) {
   switch (s) {
-    case Status::pass: return "pass";
-    case Status::fail: return "fail";
-    case Status::error: return "error";
-    case Status::timeout: return "timeout";
-    case Status::crash: return "crash";
-    case Status::skip: return "skip";
-    case Status::unsupported: return "unsupported";
-    case Status::inconclusive: return "inconclusive";
-    case Status::impossible: return "impossible";
+    case Status::pass:
+      return "pass";
+    case Status::fail:
+      return "fail";
+    case Status::error:
+      return "error";
+    case Status::timeout:
+      return "timeout";
+    case Status::crash:
+      return "crash";
+    case Status::skip:
+      return "skip";
+    case Status::unsupported:
+      return "unsupported";
+    case Status::inconclusive:
+      return "inconclusive";
+    case Status::impossible:
+      return "impossible";
   }
   return "?";
 }
 
 namespace {
-// The order in which one status hides another: as the exit codes, and a judged output beside a skipped one counts.
+// The order in which one status hides another: as the exit codes, and a judged output beside a
+// skipped one counts.
 int weight(Status s) {
   switch (s) {
-    case Status::skip: return 0;
-    case Status::unsupported: return 1;
-    case Status::pass: return 2;
-    case Status::impossible: return 3;
-    case Status::inconclusive: return 4;
-    case Status::timeout: return 5;
-    case Status::error: return 6;
-    case Status::crash: return 7;
-    case Status::fail: return 8;
+    case Status::skip:
+      return 0;
+    case Status::unsupported:
+      return 1;
+    case Status::pass:
+      return 2;
+    case Status::impossible:
+      return 3;
+    case Status::inconclusive:
+      return 4;
+    case Status::timeout:
+      return 5;
+    case Status::error:
+      return 6;
+    case Status::crash:
+      return 7;
+    case Status::fail:
+      return 8;
   }
   return 9;
 }
@@ -46,7 +65,8 @@ void fold(Verdict& into, const Verdict& part) {
     into.reason += (into.reason.empty() ? "" : "; ") + part.reason;
   }
   for (const std::string& f : part.findings)
-    if (std::find(into.findings.begin(), into.findings.end(), f) == into.findings.end()) into.findings.push_back(f);
+    if (std::find(into.findings.begin(), into.findings.end(), f) == into.findings.end())
+      into.findings.push_back(f);
   into.judged += part.judged;
   into.mismatches += part.mismatches;
   into.nonfinite += part.nonfinite;

@@ -16,7 +16,8 @@ std::vector<const Card*>& registry() {
 }
 
 toolkit::Shape shape_of(const Case& c, const toolkit::Contract& contract, std::string_view output) {
-  if (const auto it = c.inputs.find(output); it != c.inputs.end()) return it->second.shape;  // in place
+  if (const auto it = c.inputs.find(output); it != c.inputs.end())
+    return it->second.shape;  // in place
   const HostCall call(c);
   for (const toolkit::OutputSpec& o : contract.outputs(toolkit::Args(contract, call.call())))
     if (o.name == output) return o.shape;
@@ -49,8 +50,10 @@ Verdict Card::judge(const Case& c, const reference::Result& oracle, const Tensor
     const auto truth = oracle.outputs.find(name);
     if (truth == oracle.outputs.end()) {
       std::string known;
-      for (const auto& [output, unused] : oracle.outputs) known += (known.empty() ? "" : ", ") + output;
-      throw toolkit::Violation(op(), name, "an output of the op (" + known + ")", "a result of that name");
+      for (const auto& [output, unused] : oracle.outputs)
+        known += (known.empty() ? "" : ", ") + output;
+      throw toolkit::Violation(op(), name, "an output of the op (" + known + ")",
+                               "a result of that name");
     }
     const Verdict part = compare(op(), name, truth->second, tensor,
                                  [&](int64_t linear) { return place(c, truth->first, linear); });

@@ -58,7 +58,8 @@ const Card& resolve_op(std::string_view typed) {
     throw std::invalid_argument("op '" + std::string(typed) + "' is in two families: write " +
                                 std::string(same[0]->op()) + " or " + std::string(same[1]->op()));
   std::string near = nearest(typed, names);
-  if (near.empty() && typed.find('.') == std::string_view::npos) {  // "atend": compare with the bare words
+  if (near.empty() &&
+      typed.find('.') == std::string_view::npos) {  // "atend": compare with the bare words
     size_t distance = 3;
     for (const std::string& n : names)
       if (const size_t d = edit_distance(typed, bare(n)); d < distance) {
@@ -67,7 +68,8 @@ const Card& resolve_op(std::string_view typed) {
       }
   }
   throw std::invalid_argument("unknown op '" + std::string(typed) + "'" +
-                              (near.empty() ? "" : ", nearest is '" + near + "'") + "; ops: " + all);
+                              (near.empty() ? "" : ", nearest is '" + near + "'") +
+                              "; ops: " + all);
 }
 
 }  // namespace harness

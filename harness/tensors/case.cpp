@@ -27,7 +27,8 @@ HostCall::HostCall(const Case& c) : HostCall(c, TensorMap{}) {}
 
 HostCall::HostCall(const Case& c, const TensorMap& outputs) {
   for (const auto& [name, tensor] : c.inputs)
-    if (!outputs.contains(name)) add(name, tensor);  // an in_place tensor is given once, as its result
+    if (!outputs.contains(name))
+      add(name, tensor);  // an in_place tensor is given once, as its result
   for (const auto& [name, tensor] : outputs) add(name, tensor);
   for (const auto& [name, text] : c.scalars) {
     auto s = std::make_unique<tk_scalar>();

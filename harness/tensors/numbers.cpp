@@ -28,13 +28,20 @@ const Small* small(tk_dtype d) {
   static const Small e4b15{4, 3, 15, 0x7f, std::nullopt, std::nullopt, false};
   static const Small e5m2{5, 2, 15, 0x7b, 0x7c, 0x7e, false};
   switch (d) {
-    case TK_F16: return &f16;
-    case TK_BF16: return &bf16;
-    case TK_E4M3FN: return &e4m3fn;
-    case TK_E4M3FNUZ: return &e4m3fnuz;
-    case TK_E4B15: return &e4b15;
-    case TK_E5M2: return &e5m2;
-    default: return nullptr;
+    case TK_F16:
+      return &f16;
+    case TK_BF16:
+      return &bf16;
+    case TK_E4M3FN:
+      return &e4m3fn;
+    case TK_E4M3FNUZ:
+      return &e4m3fnuz;
+    case TK_E4B15:
+      return &e4b15;
+    case TK_E5M2:
+      return &e5m2;
+    default:
+      return nullptr;
   }
 }
 
@@ -49,8 +56,8 @@ double decode_small(tk_dtype d, const Small& s, uint32_t bits) {
   const int exponent = int(code >> s.mantissa_bits);
   const uint32_t mantissa = code & ((uint32_t{1} << s.mantissa_bits) - 1);
   if (exponent == 0) return negative * std::ldexp(double(mantissa), 1 - s.bias - s.mantissa_bits);
-  return negative *
-         std::ldexp(double(mantissa + (uint32_t{1} << s.mantissa_bits)), exponent - s.bias - s.mantissa_bits);
+  return negative * std::ldexp(double(mantissa + (uint32_t{1} << s.mantissa_bits)),
+                               exponent - s.bias - s.mantissa_bits);
 }
 
 uint32_t encode_small(tk_dtype d, const Small& s, double value) {
@@ -62,8 +69,10 @@ uint32_t encode_small(tk_dtype d, const Small& s, double value) {
   if (value != 0) {
     int exponent;
     std::frexp(value, &exponent);
-    const int e = std::max(exponent - 1, 1 - s.bias);  // below the smallest normal: its exponent, as subnormals have
-    // Exact scaling, then the one rounding. A carry into the next binade comes out right: the codes are consecutive.
+    const int e = std::max(
+        exponent - 1, 1 - s.bias);  // below the smallest normal: its exponent, as subnormals have
+    // Exact scaling, then the one rounding. A carry into the next binade comes out right: the codes
+    // are consecutive.
     const double steps = std::nearbyint(std::ldexp(std::fabs(value), s.mantissa_bits - e));
     const double wide = std::ldexp(double(e + s.bias - 1), s.mantissa_bits) + steps;
     if (wide > s.largest)
@@ -119,37 +128,60 @@ double decode_real(tk_dtype d, const std::byte* p) {
 int64_t decode_integer(tk_dtype d, const std::byte* p) {
   switch (d) {
     case TK_BOOL:
-    case TK_U8: return load<uint8_t>(p);
-    case TK_I8: return load<int8_t>(p);
-    case TK_I16: return load<int16_t>(p);
-    case TK_U16: return load<uint16_t>(p);
-    case TK_I32: return load<int32_t>(p);
-    case TK_U32: return load<uint32_t>(p);
-    case TK_I64: return load<int64_t>(p);
-    case TK_U64: return int64_t(load<uint64_t>(p));
-    default: no_integer(d);
+    case TK_U8:
+      return load<uint8_t>(p);
+    case TK_I8:
+      return load<int8_t>(p);
+    case TK_I16:
+      return load<int16_t>(p);
+    case TK_U16:
+      return load<uint16_t>(p);
+    case TK_I32:
+      return load<int32_t>(p);
+    case TK_U32:
+      return load<uint32_t>(p);
+    case TK_I64:
+      return load<int64_t>(p);
+    case TK_U64:
+      return int64_t(load<uint64_t>(p));
+    default:
+      no_integer(d);
   }
 }
 
 void encode_real(tk_dtype d, double value, std::byte* p) {
   if (const Small* s = small(d)) {
     const uint32_t code = encode_small(d, *s, value);
-    toolkit::bytes_of(d) == 2 ? store<uint16_t>(p, uint16_t(code)) : store<uint8_t>(p, uint8_t(code));
+    toolkit::bytes_of(d) == 2 ? store<uint16_t>(p, uint16_t(code))
+                              : store<uint8_t>(p, uint8_t(code));
     return;
   }
   switch (d) {
-    case TK_F32: return store<float>(p, float(value));
-    case TK_F64: return store<double>(p, value);
-    case TK_BOOL: return store<uint8_t>(p, value != 0);
-    case TK_U8: return store_rounded<uint8_t>(p, value);
-    case TK_I8: return store_rounded<int8_t>(p, value);
-    case TK_I16: return store_rounded<int16_t>(p, value);
-    case TK_U16: return store_rounded<uint16_t>(p, value);
-    case TK_I32: return store_rounded<int32_t>(p, value);
-    case TK_U32: return store_rounded<uint32_t>(p, value);
-    case TK_I64: return store_rounded<int64_t>(p, value);
-    case TK_U64: return store_rounded<uint64_t>(p, value);
-    default: throw std::invalid_argument("a number cannot be stored in " + std::string(toolkit::name_of(d)));
+    case TK_F32:
+      return store<float>(p, float(value));
+    case TK_F64:
+      return store<double>(p, value);
+    case TK_BOOL:
+      return store<uint8_t>(p, value != 0);
+    case TK_U8:
+      return store_rounded<uint8_t>(p, value);
+    case TK_I8:
+      return store_rounded<int8_t>(p, value);
+    case TK_I16:
+      return store_rounded<int16_t>(p, value);
+    case TK_U16:
+      return store_rounded<uint16_t>(p, value);
+    case TK_I32:
+      return store_rounded<int32_t>(p, value);
+    case TK_U32:
+      return store_rounded<uint32_t>(p, value);
+    case TK_I64:
+      return store_rounded<int64_t>(p, value);
+    case TK_U64:
+      return store_rounded<uint64_t>(p, value);
+    default:
+      throw std::invalid_argument("a number cannot be stored in " +
+                                  std::string(toolkit::name_of(d)));
   }
 }
 
@@ -157,11 +189,16 @@ void encode_integer(tk_dtype d, int64_t v, std::byte* p) {
   if (is_float(d)) return encode_real(d, double(v), p);
   if (d == TK_BOOL) return store<uint8_t>(p, v != 0);
   switch (toolkit::bytes_of(d)) {
-    case 1: return store<uint8_t>(p, uint8_t(v));
-    case 2: return store<uint16_t>(p, uint16_t(v));
-    case 4: return store<uint32_t>(p, uint32_t(v));
-    case 8: return store<int64_t>(p, v);
-    default: no_integer(d);
+    case 1:
+      return store<uint8_t>(p, uint8_t(v));
+    case 2:
+      return store<uint16_t>(p, uint16_t(v));
+    case 4:
+      return store<uint32_t>(p, uint32_t(v));
+    case 8:
+      return store<int64_t>(p, v);
+    default:
+      no_integer(d);
   }
 }
 

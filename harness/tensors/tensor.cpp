@@ -20,7 +20,8 @@ class HeapStorage final : public Storage {
 
  private:
   static std::byte* allocate(size_t bytes) {
-    const size_t room = (bytes / 64 + 1) * 64;  // never empty, so that data() of an empty tensor is an address too
+    const size_t room =
+        (bytes / 64 + 1) * 64;  // never empty, so that data() of an empty tensor is an address too
     if (room < bytes) throw std::bad_alloc();
     void* p = std::aligned_alloc(64, room);
     if (!p) throw std::bad_alloc();
@@ -34,18 +35,22 @@ int64_t checked_count(const Shape& shape) {
   int64_t n = 1;
   bool empty = false;
   for (int64_t size : shape) {
-    if (size < 0) throw std::invalid_argument("shape " + toolkit::to_text(shape) + " has a negative size");
+    if (size < 0)
+      throw std::invalid_argument("shape " + toolkit::to_text(shape) + " has a negative size");
     if (size == 0)
       empty = true;
     else if (__builtin_mul_overflow(n, size, &n))
-      throw std::length_error("shape " + toolkit::to_text(shape) + " has more elements than 64 bits count");
+      throw std::length_error("shape " + toolkit::to_text(shape) +
+                              " has more elements than 64 bits count");
   }
   return empty ? 0 : n;
 }
 
 }  // namespace
 
-std::shared_ptr<Storage> Storage::heap(size_t bytes) { return std::make_shared<HeapStorage>(bytes); }
+std::shared_ptr<Storage> Storage::heap(size_t bytes) {
+  return std::make_shared<HeapStorage>(bytes);
+}
 
 int64_t Tensor::count() const {
   int64_t n = 1;
@@ -114,7 +119,8 @@ Tensor make_tensor(tk_dtype dtype, Shape shape) {
   if (bytes == 0) throw std::invalid_argument("a tensor of unknown dtype " + std::to_string(dtype));
   int64_t room = checked_count(shape);
   if (__builtin_mul_overflow(room, int64_t{bytes}, &room))
-    throw std::length_error("shape " + toolkit::to_text(shape) + " has more bytes than 64 bits count");
+    throw std::length_error("shape " + toolkit::to_text(shape) +
+                            " has more bytes than 64 bits count");
   Tensor t;
   t.dtype = dtype;
   t.strides = dense_strides(shape);
@@ -124,9 +130,10 @@ Tensor make_tensor(tk_dtype dtype, Shape shape) {
 }
 
 Tensor view(const Tensor& base, int64_t offset_elements, Shape shape, Shape strides) {
-  const std::string text = "view offset " + std::to_string(offset_elements) + " shape " + toolkit::to_text(shape) +
-                           " strides " + toolkit::to_text(strides);
-  if (shape.size() != strides.size()) throw std::out_of_range(text + ": as many strides as sizes are needed");
+  const std::string text = "view offset " + std::to_string(offset_elements) + " shape " +
+                           toolkit::to_text(shape) + " strides " + toolkit::to_text(strides);
+  if (shape.size() != strides.size())
+    throw std::out_of_range(text + ": as many strides as sizes are needed");
   const int64_t bytes = toolkit::bytes_of(base.dtype);
   const int64_t count = checked_count(shape);
   int64_t lowest = 0, highest = 0, shift = 0, offset = 0;
@@ -139,12 +146,15 @@ Tensor view(const Tensor& base, int64_t offset_elements, Shape shape, Shape stri
     wraps = wraps || __builtin_add_overflow(end, reach, &end);
   }
   int64_t first = 0, last = 0;  // bytes in the storage
-  wraps = wraps || __builtin_mul_overflow(lowest, bytes, &first) || __builtin_add_overflow(first, offset, &first);
-  wraps = wraps || __builtin_mul_overflow(highest, bytes, &last) || __builtin_add_overflow(last, offset, &last);
+  wraps = wraps || __builtin_mul_overflow(lowest, bytes, &first) ||
+          __builtin_add_overflow(first, offset, &first);
+  wraps = wraps || __builtin_mul_overflow(highest, bytes, &last) ||
+          __builtin_add_overflow(last, offset, &last);
   const int64_t end = int64_t(base.storage->bytes());
   const bool outside = count > 0 ? first < 0 || last > end - bytes : offset < 0 || offset > end;
   if (wraps || outside)
-    throw std::out_of_range(text + " reaches outside its storage of " + std::to_string(end / bytes) + " elements");
+    throw std::out_of_range(text + " reaches outside its storage of " +
+                            std::to_string(end / bytes) + " elements");
   Tensor t = base;
   t.offset = offset;
   t.shape = std::move(shape);

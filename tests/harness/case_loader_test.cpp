@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "files.h"
-#include "text.h"
 #include "harness/dumps/writer.h"
 #include "harness/generate/fill.h"
+#include "text.h"
 
 namespace harness {
 namespace {
@@ -18,7 +18,8 @@ class CaseLoader : public Files {
                 {"query_positions", from_integers(TK_I32, {8})},
                 {"sequence_lengths", from_integers(TK_I32, {9})},
                 {"token_to_req", from_integers(TK_I32, {0})}};
-    metadata_ = {{"op", "qsa.expand"}, {"compress_ratio", "4"}, {"token_topk", "8"}, {"note", "ignored"}};
+    metadata_ = {
+        {"op", "qsa.expand"}, {"compress_ratio", "4"}, {"token_topk", "8"}, {"note", "ignored"}};
   }
   std::string file() const {
     write_safetensors(path("t.safetensors"), tensors_, metadata_);
@@ -58,18 +59,23 @@ TEST_F(CaseLoader, ViolationsNameTensorExpectedAndGot) {
   tensors_["token_to_req"] = make_tensor(TK_F32, {1});
   EXPECT_EQ(refused(), "qsa.expand: token_to_req: expected dtype i32 or i64, got f32");
   tensors_["token_to_req"] = make_tensor(TK_I32, {2});
-  EXPECT_EQ(refused(), "qsa.expand: token_to_req: expected shape [R] with R = 1 as in block_indices, got shape [2]");
+  EXPECT_EQ(
+      refused(),
+      "qsa.expand: token_to_req: expected shape [R] with R = 1 as in block_indices, got shape [2]");
 }
 
 TEST_F(CaseLoader, ScalarsAreCheckedAndSetWins) {
   metadata_.erase("compress_ratio");
   EXPECT_EQ(refused(), "qsa.expand: compress_ratio: expected a scalar of that name, got none");
   EXPECT_EQ(refused({.set = {{"compress_ratio", "4"}}}), "accepted");
-  EXPECT_EQ(refused({.set = {{"compress_ratio", "four"}}}), "qsa.expand: compress_ratio: expected an integer, got 'four'");
+  EXPECT_EQ(refused({.set = {{"compress_ratio", "four"}}}),
+            "qsa.expand: compress_ratio: expected an integer, got 'four'");
   EXPECT_EQ(refused({.set = {{"compress_ratios", "4"}}}),
-            "--set compress_ratios=4: qsa.expand has no scalar of that name, nearest is 'compress_ratio'");
+            "--set compress_ratios=4: qsa.expand has no scalar of that name, nearest is "
+            "'compress_ratio'");
   metadata_["compress_ratio"] = "3";
-  EXPECT_EQ(load_case({file()}, {.set = {{"compress_ratio", "4"}}}).scalars.at("compress_ratio"), "4");
+  EXPECT_EQ(load_case({file()}, {.set = {{"compress_ratio", "4"}}}).scalars.at("compress_ratio"),
+            "4");
 }
 
 TEST_F(CaseLoader, ResultsMustHaveTheContractsShape) {
@@ -104,7 +110,8 @@ TEST_F(CaseLoader, MapsForeignNames) {
   node.key() = "req_ids";
   tensors_.insert(std::move(node));
   EXPECT_EQ(refused({.map = {{"token_to_req", "req_ids"}}}), "accepted");
-  EXPECT_TRUE(has(refused({.map = {{"token_to_req", "req_id"}}}), "no file has a tensor 'req_id', nearest is 'req_ids'"));
+  EXPECT_TRUE(has(refused({.map = {{"token_to_req", "req_id"}}}),
+                  "no file has a tensor 'req_id', nearest is 'req_ids'"));
   EXPECT_TRUE(has(refused({.map = {{"token_to_rex", "req_ids"}}}), "has no tensor 'token_to_rex'"));
 }
 
@@ -114,7 +121,8 @@ TEST_F(CaseLoader, BuildsACaseFromNpyFiles) {
     files.push_back(path(name + ".npy"));
     write_npy(files.back(), t);
   }
-  const LoadOptions scalars{.op = "qsa.expand", .set = {{"compress_ratio", "4"}, {"token_topk", "8"}}};
+  const LoadOptions scalars{.op = "qsa.expand",
+                            .set = {{"compress_ratio", "4"}, {"token_topk", "8"}}};
   EXPECT_EQ(load_case(files, scalars).inputs.size(), 4u);
 
   LoadOptions named = scalars;
@@ -131,10 +139,12 @@ TEST_F(CaseLoader, BuildsACaseFromNpyFiles) {
 
 TEST_F(CaseLoader, ReadsTheSameBitsAsAnotherDtype) {
   const LoadOptions as{.op = "qsa.store", .as = {{"cache", "bf16"}, {"rows", "bf16"}}};
-  tensors_ = {{"cache", make_tensor(TK_U16, {1, 1, 1, 1})}, {"rows", from_integers(TK_U16, {0x3f80}, {1, 1})},
+  tensors_ = {{"cache", make_tensor(TK_U16, {1, 1, 1, 1})},
+              {"rows", from_integers(TK_U16, {0x3f80}, {1, 1})},
               {"slot_mapping", from_integers(TK_I64, {0})}};
   EXPECT_EQ(load_case({file()}, as).inputs.at("rows").real(0), 1.0);
-  EXPECT_TRUE(has(refused({.op = "qsa.store", .as = {{"rows", "f32"}}}), "a dtype as wide as the file's u16"));
+  EXPECT_TRUE(has(refused({.op = "qsa.store", .as = {{"rows", "f32"}}}),
+                  "a dtype as wide as the file's u16"));
   EXPECT_TRUE(has(refused({.op = "qsa.store", .as = {{"row", "bf16"}}}), "nearest is 'rows'"));
 }
 
@@ -146,10 +156,13 @@ TEST_F(CaseLoader, ATensorGivenTwiceIsRefused) {
 
 TEST_F(CaseLoader, AnUnusedTensorOfUnknownDtypeIsNoError) {
   tensors_.clear();
-  const std::string f = write("u.safetensors", safetensors_bytes(
-      R"({"x":{"dtype":"F4","shape":[2],"data_offsets":[0,1]},"rows":{"dtype":"U8","shape":[1,1],"data_offsets":[1,2]},)"
-      R"("cache":{"dtype":"U8","shape":[1,1,1,1],"data_offsets":[2,3]},)"
-      R"("slot_mapping":{"dtype":"I64","shape":[1],"data_offsets":[3,11]}})", std::string(11, '\0')));
+  const std::string f = write(
+      "u.safetensors",
+      safetensors_bytes(
+          R"({"x":{"dtype":"F4","shape":[2],"data_offsets":[0,1]},"rows":{"dtype":"U8","shape":[1,1],"data_offsets":[1,2]},)"
+          R"("cache":{"dtype":"U8","shape":[1,1,1,1],"data_offsets":[2,3]},)"
+          R"("slot_mapping":{"dtype":"I64","shape":[1],"data_offsets":[3,11]}})",
+          std::string(11, '\0')));
   EXPECT_EQ(load_case({f}, {.op = "qsa.store"}).inputs.size(), 3u);
 }
 

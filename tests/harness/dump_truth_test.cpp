@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every file of tests/data/dumps against truth.json: values of the good ones, refusal of the hostile ones, and a "not
-// yet" for the formats that are not read.
+// Every file of tests/data/dumps against truth.json: values of the good ones, refusal of the
+// hostile ones, and a "not yet" for the formats that are not read.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,10 +22,18 @@ nlohmann::json truth() {
 }
 
 std::string_view torch_name(tk_dtype d) {
-  static const std::map<tk_dtype, std::string_view> names{
-      {TK_F32, "float32"}, {TK_F64, "float64"}, {TK_F16, "float16"}, {TK_BF16, "bfloat16"}, {TK_I64, "int64"},
-      {TK_I32, "int32"},   {TK_I16, "int16"},   {TK_I8, "int8"},     {TK_U8, "uint8"},      {TK_BOOL, "bool"},
-      {TK_E4M3FN, "float8_e4m3fn"}, {TK_E5M2, "float8_e5m2"}};
+  static const std::map<tk_dtype, std::string_view> names{{TK_F32, "float32"},
+                                                          {TK_F64, "float64"},
+                                                          {TK_F16, "float16"},
+                                                          {TK_BF16, "bfloat16"},
+                                                          {TK_I64, "int64"},
+                                                          {TK_I32, "int32"},
+                                                          {TK_I16, "int16"},
+                                                          {TK_I8, "int8"},
+                                                          {TK_U8, "uint8"},
+                                                          {TK_BOOL, "bool"},
+                                                          {TK_E4M3FN, "float8_e4m3fn"},
+                                                          {TK_E5M2, "float8_e5m2"}};
   const auto it = names.find(d);
   return it == names.end() ? "?" : it->second;
 }
@@ -58,7 +66,8 @@ TEST(DumpTruth, GoodFilesHaveTheirValues) {
       EXPECT_EQ(t.shape, tensor["shape"].get<Shape>()) << file << " " << name;
       const auto values = tensor["values"].get<std::vector<double>>();
       ASSERT_EQ(t.count(), int64_t(values.size())) << file << " " << name;
-      for (int64_t i = 0; i < t.count(); ++i) EXPECT_EQ(t.real(i), values[size_t(i)]) << file << " " << name << " " << i;
+      for (int64_t i = 0; i < t.count(); ++i)
+        EXPECT_EQ(t.real(i), values[size_t(i)]) << file << " " << name << " " << i;
     }
   }
   EXPECT_EQ(read, 11);
@@ -81,7 +90,8 @@ TEST(DumpTruth, HostileFilesAreRefusedForTheirReason) {
     }
     EXPECT_NE(text, "accepted") << file;
     for (const char* word : {"overlap", "gap", "duplicate key", "bytes after the last tensor"})
-      if (verdict.find(word) != std::string::npos) EXPECT_NE(text.find(word), std::string::npos) << file << ": " << text;
+      if (verdict.find(word) != std::string::npos)
+        EXPECT_NE(text.find(word), std::string::npos) << file << ": " << text;
   }
   EXPECT_EQ(refused, 15);
 }

@@ -15,7 +15,8 @@ namespace harness {
 namespace {
 
 TEST(Batch, DecodeStandsAtTheLastPositionOfEachRequest) {
-  const Batch b = make_batch({.kind = "decode", .requests = 5, .context = 100, .padding_rows = 2}, Random(1, "b"));
+  const Batch b = make_batch({.kind = "decode", .requests = 5, .context = 100, .padding_rows = 2},
+                             Random(1, "b"));
   ASSERT_EQ(b.rows(), 7);
   EXPECT_EQ(b.sequence_lengths[0], 100);
   for (size_t r = 0; r < 5; ++r) {
@@ -30,17 +31,20 @@ TEST(Batch, DecodeStandsAtTheLastPositionOfEachRequest) {
 }
 
 TEST(Batch, SpeculativeRowsAreTheLastPositions) {
-  const Batch b = make_batch({.kind = "speculative", .requests = 2, .rows_per_request = 3, .context = 10, .ragged = false},
-                             Random(1, "b"));
+  const Batch b = make_batch(
+      {.kind = "speculative", .requests = 2, .rows_per_request = 3, .context = 10, .ragged = false},
+      Random(1, "b"));
   EXPECT_EQ(b.query_positions, (std::vector<int64_t>{7, 8, 9, 7, 8, 9}));
   EXPECT_EQ(b.token_to_req, (std::vector<int64_t>{0, 0, 0, 1, 1, 1}));
 }
 
 TEST(Batch, PrefillBeginsAtZeroAndMixedMixes) {
-  const Batch p = make_batch({.kind = "prefill", .requests = 1, .rows_per_request = 4}, Random(1, "b"));
+  const Batch p =
+      make_batch({.kind = "prefill", .requests = 1, .rows_per_request = 4}, Random(1, "b"));
   EXPECT_EQ(p.query_positions, (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(p.sequence_lengths[0], 4);
-  const Batch m = make_batch({.kind = "mixed", .requests = 3, .rows_per_request = 16, .context = 64}, Random(1, "b"));
+  const Batch m = make_batch(
+      {.kind = "mixed", .requests = 3, .rows_per_request = 16, .context = 64}, Random(1, "b"));
   EXPECT_EQ(m.query_start_loc, (std::vector<int64_t>{0, 1, 5, 21}));
 }
 
@@ -50,8 +54,9 @@ TEST(Batch, RefusesWhatMakesNoBatch) {
 }
 
 TEST(PageTable, GivesEveryRequestItsOwnPagesAndKeepsSpares) {
-  const PageTable t = make_page_table({.tokens = {100, 1, 0, 64}, .page_size = 16, .width = 9, .spare_pages = 3},
-                                      Random(2, "pages"));
+  const PageTable t =
+      make_page_table({.tokens = {100, 1, 0, 64}, .page_size = 16, .width = 9, .spare_pages = 3},
+                      Random(2, "pages"));
   EXPECT_EQ(t.pages, 7 + 1 + 0 + 4 + 3);
   std::set<int64_t> used;
   int64_t holes = 0;
@@ -67,14 +72,17 @@ TEST(PageTable, GivesEveryRequestItsOwnPagesAndKeepsSpares) {
   EXPECT_EQ(used.size(), 12u);
   EXPECT_EQ(holes, 4 * 9 - 12);
   EXPECT_EQ(t.row(0, 17), t.table.integer(1) * 16 + 1);
-  EXPECT_THROW(make_page_table({.tokens = {100}, .page_size = 16, .width = 6}, Random(2, "p")), std::invalid_argument);
+  EXPECT_THROW(make_page_table({.tokens = {100}, .page_size = 16, .width = 6}, Random(2, "p")),
+               std::invalid_argument);
 }
 
 TEST(PageTable, OrdersPagesAsAsked) {
-  const PageTable i = make_page_table({.tokens = {48}, .page_size = 16, .spare_pages = 0, .order = PageOrder::identity},
-                                      Random(2, "p"));
-  const PageTable r = make_page_table({.tokens = {48}, .page_size = 16, .spare_pages = 0, .order = PageOrder::reversed},
-                                      Random(2, "p"));
+  const PageTable i = make_page_table(
+      {.tokens = {48}, .page_size = 16, .spare_pages = 0, .order = PageOrder::identity},
+      Random(2, "p"));
+  const PageTable r = make_page_table(
+      {.tokens = {48}, .page_size = 16, .spare_pages = 0, .order = PageOrder::reversed},
+      Random(2, "p"));
   for (int64_t w = 0; w < 3; ++w) {
     EXPECT_EQ(i.table.integer(w), w);
     EXPECT_EQ(r.table.integer(w), 2 - w);
@@ -85,7 +93,11 @@ TEST(Cache, HoldsTheSameTokensInEveryLayoutAndPoisonElsewhere) {
   const PageTable table = make_page_table({.tokens = {21, 5}, .page_size = 8}, Random(3, "pages"));
   std::vector<double> first;
   for (const char* word : {"separate", "halves", "interleaved", "head_major", "padded"}) {
-    KvCache c = make_kv_cache({.dtype = TK_BF16, .pages = table.pages, .page_size = 8, .heads = 2, .dim = 4,
+    KvCache c = make_kv_cache({.dtype = TK_BF16,
+                               .pages = table.pages,
+                               .page_size = 8,
+                               .heads = 2,
+                               .dim = 4,
                                .layout = cache_layout(word)});
     EXPECT_EQ(c.k.shape, (Shape{table.pages, 8, 2, 4}));
     fill_tokens(c.k, table, Random(3, "k"));
@@ -106,8 +118,13 @@ TEST(Cache, HoldsTheSameTokensInEveryLayoutAndPoisonElsewhere) {
 }
 
 TEST(Cache, HalvesShareOneStorageAndGuardsStandAround) {
-  const KvCache c = make_kv_cache({.dtype = TK_F16, .pages = 2, .page_size = 4, .heads = 1, .dim = 8,
-                                   .layout = CacheLayout::halves, .guard = 32});
+  const KvCache c = make_kv_cache({.dtype = TK_F16,
+                                   .pages = 2,
+                                   .page_size = 4,
+                                   .heads = 1,
+                                   .dim = 8,
+                                   .layout = CacheLayout::halves,
+                                   .guard = 32});
   EXPECT_EQ(c.k.storage, c.v.storage);
   EXPECT_EQ(c.v.offset - c.k.offset, 8 * 2);
   EXPECT_EQ(c.k.offset, 32 * 2);
@@ -116,14 +133,16 @@ TEST(Cache, HalvesShareOneStorageAndGuardsStandAround) {
 
 TEST(Selection, OverlapsNeighboursAsAsked) {
   for (const double jaccard : {0.0, 0.3, 0.7, 1.0}) {
-    const Tensor s = make_selection({.candidates = std::vector<int64_t>(6, 10000), .width = 500, .jaccard = jaccard},
-                                    Random(4, "s"));
+    const Tensor s = make_selection(
+        {.candidates = std::vector<int64_t>(6, 10000), .width = 500, .jaccard = jaccard},
+        Random(4, "s"));
     for (int64_t r = 1; r < 6; ++r) EXPECT_NEAR(jaccard_of(s, r, r - 1), jaccard, 0.002);
   }
 }
 
 TEST(Selection, IsDistinctAscendingInRangeAndEndsInHoles) {
-  const Tensor s = make_selection({.candidates = {7, 0, 3, 100}, .width = 5, .jaccard = 0.5}, Random(5, "s"));
+  const Tensor s =
+      make_selection({.candidates = {7, 0, 3, 100}, .width = 5, .jaccard = 0.5}, Random(5, "s"));
   const int64_t count[] = {5, 0, 3, 5}, limit[] = {7, 0, 3, 100};
   for (int64_t r = 0; r < 4; ++r)
     for (int64_t i = 0; i < 5; ++i) {
@@ -136,7 +155,8 @@ TEST(Selection, IsDistinctAscendingInRangeAndEndsInHoles) {
 }
 
 TEST(Selection, PlantsDuplicatesAndHoles) {
-  const Tensor s = make_selection({.candidates = {1000, 1000}, .width = 64, .duplicates = 6, .holes = 3}, Random(6, "s"));
+  const Tensor s = make_selection(
+      {.candidates = {1000, 1000}, .width = 64, .duplicates = 6, .holes = 3}, Random(6, "s"));
   for (int64_t r = 0; r < 2; ++r) {
     std::multiset<int64_t> seen;
     for (int64_t i = 0; i < 64; ++i) seen.insert(s.integer(r * 64 + i));
@@ -148,8 +168,11 @@ TEST(Selection, PlantsDuplicatesAndHoles) {
   }
 }
 
-constexpr Axis kAxes[] = {{"rows", "4", "rows"}, {"dtype", "bf16", "of q"}, {"lens", "1,2", "lengths"},
-                          {"jaccard", "0.5", "overlap"}, {"lse", "1", "with lse"}};
+constexpr Axis kAxes[] = {{"rows", "4", "rows"},
+                          {"dtype", "bf16", "of q"},
+                          {"lens", "1,2", "lengths"},
+                          {"jaccard", "0.5", "overlap"},
+                          {"lse", "1", "with lse"}};
 
 TEST(Axes, ReadsValuesWithDefaults) {
   const Coordinates at{{"rows", "9"}};
@@ -181,7 +204,8 @@ TEST(Axes, RefusalsNameAxisExpectedAndGot) {
             "qsa.x: unknown axis 'row', nearest is 'rows'; axes: rows, dtype, lens, jaccard, lse");
   EXPECT_NE(refusal({{"lens", "1,,2"}}, [](const Axes& a) { a.integers("lens"); }), "accepted");
   EXPECT_NE(refusal({{"lens", "1,"}}, [](const Axes& a) { a.integers("lens"); }), "accepted");
-  EXPECT_NE(refusal({{"jaccard", "nan"}}, [](const Axes& a) { a.number("jaccard", 0, 1); }), "accepted");
+  EXPECT_NE(refusal({{"jaccard", "nan"}}, [](const Axes& a) { a.number("jaccard", 0, 1); }),
+            "accepted");
 }
 
 TEST(Coordinates, ParseAndMakeAnId) {

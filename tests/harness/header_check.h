@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What has to hold for any bytes whatever: a header is refused with BadFile, or everything that it promises lies in the
-// file. Used by the mutation test (always) and by the fuzz targets.
+// What has to hold for any bytes whatever: a header is refused with BadFile, or everything that it
+// promises lies in the file. Used by the mutation test (always) and by the fuzz targets.
 #pragma once
 
 #include <cstdlib>
@@ -23,7 +23,8 @@ std::string broken_promise(Parse parse, std::span<const std::byte> file) {
   }
   for (const DumpEntry& e : header.entries) {
     if (e.begin > e.end || e.end > file.size()) return "'" + e.name + "': bytes outside the file";
-    if (e.shape.size() != e.strides.size() || e.shape.size() > kLargestRank) return "'" + e.name + "': rank";
+    if (e.shape.size() != e.strides.size() || e.shape.size() > kLargestRank)
+      return "'" + e.name + "': rank";
     int64_t count = 0;
     if (!count_elements(e.shape, count)) return "'" + e.name + "': a count that is no number";
     if (e.dtype == 0 || count == 0) continue;
@@ -33,7 +34,8 @@ std::string broken_promise(Parse parse, std::span<const std::byte> file) {
       (reach < 0 ? lowest : highest) += reach;
     }
     const int bytes = toolkit::bytes_of(e.dtype);
-    if (lowest < 0 || (highest + 1) * bytes > __int128(e.end - e.begin)) return "'" + e.name + "': elements outside";
+    if (lowest < 0 || (highest + 1) * bytes > __int128(e.end - e.begin))
+      return "'" + e.name + "': elements outside";
   }
   return "";
 }

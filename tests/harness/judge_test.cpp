@@ -90,7 +90,8 @@ TEST(Judge, CountsUnwrittenElementsAndRows) {
   t.set_real(0, 1);
   t.set_real(1, 1);
   t.set_real(3, 1);
-  const Verdict v = compare("qsa.x", "output", real_truth({1, 1, 1, 1, 1, 1}, 0.1, {3, 2}), t, place);
+  const Verdict v =
+      compare("qsa.x", "output", real_truth({1, 1, 1, 1, 1, 1}, 0.1, {3, 2}), t, place);
   EXPECT_EQ(v.unwritten, 3);
   EXPECT_EQ(v.reason, "output: 3 of 6 elements beyond their bound, unwritten=2 rows, 3 NaN or inf");
   EXPECT_EQ(v.first_bad, "output: element 2: expected 1 +- 0.1, got nothing written");
@@ -126,7 +127,8 @@ TEST(Judge, IntegersAndBytesAreExact) {
   truth.dtype = TK_I32;
   truth.shape = {3};
   truth.integer = {5, -1, int64_t{1} << 30};
-  EXPECT_EQ(compare("qsa.x", "i", truth, from_integers(TK_I32, truth.integer), place).status, Status::pass);
+  EXPECT_EQ(compare("qsa.x", "i", truth, from_integers(TK_I32, truth.integer), place).status,
+            Status::pass);
   const Verdict v = compare("qsa.x", "i", truth, from_integers(TK_I32, {5, -1, 7}), place);
   EXPECT_EQ(v.first_bad, "i: element 2: expected 1073741824, got 7");
   EXPECT_EQ(v.reason, "i: 1 of 3 elements wrong");
@@ -135,15 +137,17 @@ TEST(Judge, IntegersAndBytesAreExact) {
   bytes.dtype = TK_F16;
   bytes.shape = {2};
   bytes.bytes = {0x00, 0x3c, 0x00, 0x80};  // 1, -0
-  EXPECT_EQ(compare("qsa.x", "b", bytes, from_reals(TK_F16, {1, -0.0}, {2}), place).status, Status::pass);
+  EXPECT_EQ(compare("qsa.x", "b", bytes, from_reals(TK_F16, {1, -0.0}, {2}), place).status,
+            Status::pass);
   const Verdict w = compare("qsa.x", "b", bytes, from_reals(TK_F16, {1, 0}, {2}), place);
   EXPECT_EQ(w.first_bad, "b: element 1: expected 0x8000, got 0x0000");
 }
 
 TEST(Judge, ReadsStridedResults) {
   const Tensor base = from_reals(TK_F32, {1, 9, 2, 9}, {4});
-  EXPECT_EQ(compare("qsa.x", "output", real_truth({1, 2}, 0, {2}), view(base, 0, {2}, {2}), place).status,
-            Status::pass);
+  EXPECT_EQ(
+      compare("qsa.x", "output", real_truth({1, 2}, 0, {2}), view(base, 0, {2}, {2}), place).status,
+      Status::pass);
 }
 
 TEST(Judge, AnotherShapeOrDtypeIsAViolation) {
@@ -154,7 +158,8 @@ TEST(Judge, AnotherShapeOrDtypeIsAViolation) {
   } catch (const toolkit::Violation& v) {
     EXPECT_STREQ(v.what(), "qsa.x: output: expected f32 [2], got bf16 [2]");
   }
-  EXPECT_THROW(compare("qsa.x", "output", truth, from_reals(TK_F32, {1, 2}, {1, 2}), place), toolkit::Violation);
+  EXPECT_THROW(compare("qsa.x", "output", truth, from_reals(TK_F32, {1, 2}, {1, 2}), place),
+               toolkit::Violation);
 }
 
 TEST(Judge, AnOracleWithoutAllElementsIsAFaultOfTheProgram) {

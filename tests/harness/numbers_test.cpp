@@ -13,7 +13,9 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
-double decode(tk_dtype d, uint64_t bits) { return decode_real(d, reinterpret_cast<const std::byte*>(&bits)); }
+double decode(tk_dtype d, uint64_t bits) {
+  return decode_real(d, reinterpret_cast<const std::byte*>(&bits));
+}
 uint64_t encode(tk_dtype d, double v) {
   uint64_t bits = 0;
   encode_real(d, v, reinterpret_cast<std::byte*>(&bits));
@@ -50,7 +52,8 @@ TEST(Numbers, EverySmallFloatSurvivesARoundTrip) {
 }
 
 TEST(Numbers, HalvesAgreeWithTheCompilersOwnConversion) {
-  for (const double v : {1.0, -0.1, 65504.0, 65519.9, 65520.0, 1e-8, 6e-8, 5.960464477539063e-08, 0.333333, -2049.0}) {
+  for (const double v : {1.0, -0.1, 65504.0, 65519.9, 65520.0, 1e-8, 6e-8, 5.960464477539063e-08,
+                         0.333333, -2049.0}) {
     const _Float16 h = static_cast<_Float16>(v);
     uint16_t bits;
     std::memcpy(&bits, &h, 2);
@@ -59,10 +62,11 @@ TEST(Numbers, HalvesAgreeWithTheCompilersOwnConversion) {
 }
 
 TEST(Numbers, RoundToNearestEvenOnce) {
-  EXPECT_EQ(encode(TK_BF16, 1 + 0x1p-8), 0x3f80u);            // a tie goes to even
+  EXPECT_EQ(encode(TK_BF16, 1 + 0x1p-8), 0x3f80u);  // a tie goes to even
   EXPECT_EQ(encode(TK_BF16, 1 + 3 * 0x1p-8), 0x3f82u);
-  EXPECT_EQ(encode(TK_BF16, 1 + 0x1p-8 + 0x1p-40), 0x3f81u);  // lost where rounded through f32 first
-  EXPECT_EQ(encode(TK_F16, 0x1p-25), 0u);                     // half of the smallest subnormal: even
+  EXPECT_EQ(encode(TK_BF16, 1 + 0x1p-8 + 0x1p-40),
+            0x3f81u);                      // lost where rounded through f32 first
+  EXPECT_EQ(encode(TK_F16, 0x1p-25), 0u);  // half of the smallest subnormal: even
   EXPECT_EQ(encode(TK_F16, 0x1p-25 * 1.0001), 1u);
 }
 
@@ -83,7 +87,8 @@ TEST(Numbers, IntegersSaturateAndRound) {
   EXPECT_EQ(decode(TK_I32, encode(TK_I32, 2.5)), 2);
   EXPECT_EQ(encode(TK_I64, 1e30), uint64_t(std::numeric_limits<int64_t>::max()));
   const float f = 1;
-  EXPECT_THROW(decode_integer(TK_F32, reinterpret_cast<const std::byte*>(&f)), std::invalid_argument);
+  EXPECT_THROW(decode_integer(TK_F32, reinterpret_cast<const std::byte*>(&f)),
+               std::invalid_argument);
 }
 
 }  // namespace

@@ -15,12 +15,14 @@ TEST(Philox, GivesTheAuthorsKnownAnswers) {
             (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32_10({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-  EXPECT_EQ(philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-            (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  EXPECT_EQ(
+      philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+      (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(Random, HasFrozenBitsPerSeedStreamAndElement) {
-  // A changed number here changes every generated case: old seeds in reports would no longer say what they said.
+  // A changed number here changes every generated case: old seeds in reports would no longer say
+  // what they said.
   const Random q(1, "q");
   EXPECT_EQ(q.bits(0), Random(1, "q").bits(0));
   EXPECT_NE(q.bits(0), q.bits(1));
@@ -44,7 +46,7 @@ TEST(Random, NormalHasMeanZeroAndVarianceOne) {
     squares += x * x;
     largest = std::max(largest, std::fabs(x));
   }
-  EXPECT_LT(std::fabs(sum / n), 5 / std::sqrt(double(n)));          // five standard errors
+  EXPECT_LT(std::fabs(sum / n), 5 / std::sqrt(double(n)));  // five standard errors
   EXPECT_LT(std::fabs(squares / n - 1), 5 * std::sqrt(2.0 / n));
   EXPECT_LT(largest, 4.9);
   EXPECT_GT(largest, 3.5);

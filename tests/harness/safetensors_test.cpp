@@ -17,21 +17,26 @@ class Safetensors : public Files {
 const std::string kEight(8, '\0');
 
 TEST_F(Safetensors, ReadsTensorsInPlace) {
-  const std::string f = write("t.safetensors", safetensors_bytes(
-      R"({"a":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}}  )", little_endian(5, 4) + little_endian(6, 4)));
+  const std::string f =
+      write("t.safetensors",
+            safetensors_bytes(R"({"a":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}}  )",
+                              little_endian(5, 4) + little_endian(6, 4)));
   const Dump d = Dump::open(f);
   EXPECT_EQ(d.format(), "safetensors");
   const Tensor t = d.tensor("a");
   EXPECT_EQ(t.integer(0), 5);
   EXPECT_EQ(t.integer(1), 6);
   EXPECT_EQ(d.find("a")->begin, 8u + 56u);
-  EXPECT_EQ(t.storage->bytes(), std::filesystem::file_size(f));  // the mapped file itself: nothing was copied
+  EXPECT_EQ(t.storage->bytes(),
+            std::filesystem::file_size(f));  // the mapped file itself: nothing was copied
 }
 
 TEST_F(Safetensors, CopiesWhatIsNotAligned) {
-  const std::string f = write("t.safetensors", safetensors_bytes(
-      R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
-      std::string("\x07") + std::string("\x00\x00\x80\x3f", 4)));
+  const std::string f = write(
+      "t.safetensors",
+      safetensors_bytes(
+          R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
+          std::string("\x07") + std::string("\x00\x00\x80\x3f", 4)));
   const Tensor t = Dump::open(f).tensor("a");
   EXPECT_EQ(t.real(0), 1.0);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(t.data()) % 4, 0u);
@@ -41,29 +46,35 @@ TEST_F(Safetensors, AcceptsCornersOfTheFormat) {
   EXPECT_EQ(refused("{}"), "accepted");
   EXPECT_EQ(refused(R"({"__metadata__":{}})"), "accepted");
   EXPECT_EQ(refused(R"({"__metadata__":{"op":"qsa.score"}})"), "accepted");
-  EXPECT_EQ(refused(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}      )", "\1\2\3\4"), "accepted");
+  EXPECT_EQ(refused(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}      )", "\1\2\3\4"),
+            "accepted");
   EXPECT_EQ(refused(R"({"a":{"dtype":"F32","shape":[0,128],"data_offsets":[0,0]}})"), "accepted");
-  EXPECT_EQ(refused(R"({"a":{"data_offsets":[0,4],"shape":[1],"dtype":"F32"}})", "\1\2\3\4"), "accepted");
+  EXPECT_EQ(refused(R"({"a":{"data_offsets":[0,4],"shape":[1],"dtype":"F32"}})", "\1\2\3\4"),
+            "accepted");
 }
 
 TEST_F(Safetensors, RefusesFilesThatAreSomethingElse) {
   EXPECT_TRUE(has(refusal(write("t.safetensors", "")), "at least 8 bytes, got 0 bytes"));
   EXPECT_TRUE(has(refusal(write("t.safetensors", "1234567")), "at least 8 bytes, got 7 bytes"));
   EXPECT_TRUE(has(refusal(write("t.safetensors", "PK\x03\x04" + std::string(90, 'x'))),
-              "a zip archive, which is not safetensors"));
+                  "a zip archive, which is not safetensors"));
   EXPECT_TRUE(has(refusal(write("t.safetensors", "<!DOCTYPE html><html>" + std::string(90, 'x'))),
-              "HTML or XML text, which is not safetensors"));
-  EXPECT_TRUE(has(refusal(write("t.safetensors", "{\"a\": 1}" + std::string(90, 'x'))), "JSON text"));
+                  "HTML or XML text, which is not safetensors"));
+  EXPECT_TRUE(
+      has(refusal(write("t.safetensors", "{\"a\": 1}" + std::string(90, 'x'))), "JSON text"));
   EXPECT_TRUE(has(refusal(folder_), "got a directory"));
   EXPECT_TRUE(has(refusal(path("nowhere.safetensors")), "No such file"));
 }
 
 TEST_F(Safetensors, RefusesHeaderLengthsThatTheFileDoesNotHave) {
-  EXPECT_TRUE(has(refusal(write("t.safetensors", std::string(8, '\xff') + "{}")), "got 18446744073709551615"));
+  EXPECT_TRUE(has(refusal(write("t.safetensors", std::string(8, '\xff') + "{}")),
+                  "got 18446744073709551615"));
   EXPECT_TRUE(has(refusal(write("t.safetensors", little_endian(3, 8) + "{}")), "at most 2 bytes"));
-  EXPECT_TRUE(has(refusal(write("t.safetensors", little_endian(132095296, 8) + std::string(92, '{'))),
-              "at most 92 bytes"));
-  EXPECT_TRUE(has(refusal(write("t.safetensors", little_endian(0, 8))), "a JSON object, got nothing"));
+  EXPECT_TRUE(
+      has(refusal(write("t.safetensors", little_endian(132095296, 8) + std::string(92, '{'))),
+          "at most 92 bytes"));
+  EXPECT_TRUE(
+      has(refusal(write("t.safetensors", little_endian(0, 8))), "a JSON object, got nothing"));
 }
 
 TEST_F(Safetensors, RefusesAHeaderAboveTheFormatsLimitUnread) {
@@ -85,9 +96,12 @@ TEST_F(Safetensors, RefusesWhatIsNotItsJson) {
   EXPECT_TRUE(has(refused("{\"a\":{\"shape\":[true]}}"), "got true"));
   EXPECT_TRUE(has(refused("{\"a\":{\"shape\":[\"1\"]}}"), "got a string"));
   EXPECT_TRUE(has(refused("{\"a\":{\"color\":1}}"), "key 'color'"));
-  EXPECT_TRUE(has(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}"), "a key 'data_offsets', got none"));
-  EXPECT_TRUE(has(refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", kEight), "1 numbers"));
-  EXPECT_TRUE(has(refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]}})", kEight), "more than 2"));
+  EXPECT_TRUE(
+      has(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}"), "a key 'data_offsets', got none"));
+  EXPECT_TRUE(
+      has(refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", kEight), "1 numbers"));
+  EXPECT_TRUE(has(refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]}})", kEight),
+                  "more than 2"));
 }
 
 TEST_F(Safetensors, DeepNestingStopsAtTheThirdLevel) {
@@ -97,8 +111,9 @@ TEST_F(Safetensors, DeepNestingStopsAtTheThirdLevel) {
 }
 
 TEST_F(Safetensors, NoTensorIsNamedMetadata) {
-  EXPECT_TRUE(has(refused(R"({"__metadata__":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", kEight),
-              "no tensor may have that name"));
+  EXPECT_TRUE(
+      has(refused(R"({"__metadata__":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", kEight),
+          "no tensor may have that name"));
   EXPECT_TRUE(has(refused(R"({"__metadata__":{"k":4}})"), "strings only"));
   EXPECT_TRUE(has(refused(R"({"__metadata__":{"k":{}}})"), "strings only"));
 }
@@ -106,10 +121,12 @@ TEST_F(Safetensors, NoTensorIsNamedMetadata) {
 TEST_F(Safetensors, RefusesDuplicateKeysAtEveryLevel) {
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   EXPECT_TRUE(has(refused("{" + a + "," + a + "}", kEight), "duplicate key 'a'"));
-  EXPECT_TRUE(has(refused(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", kEight),
-              "duplicate key 'dtype'"));
+  EXPECT_TRUE(has(
+      refused(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", kEight),
+      "duplicate key 'dtype'"));
   EXPECT_TRUE(has(refused(R"({"__metadata__":{"op":"x","op":"y"}})"), "duplicate key 'op'"));
-  EXPECT_TRUE(has(refused(R"({"__metadata__":{},"__metadata__":{}})"), "duplicate key '__metadata__'"));
+  EXPECT_TRUE(
+      has(refused(R"({"__metadata__":{},"__metadata__":{}})"), "duplicate key '__metadata__'"));
 }
 
 TEST_F(Safetensors, RefusesNumbersThatAreNoSizes) {
@@ -126,7 +143,7 @@ TEST_F(Safetensors, RefusesNumbersThatAreNoSizes) {
   EXPECT_TRUE(has(shape("4294967296,4294967296"), "a product within 63 bits"));
   EXPECT_TRUE(has(shape("0,9223372036854775807,9223372036854775807"), "a product within 63 bits"));
   EXPECT_TRUE(has(shape("1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,2"),
-              "at most 32 dimensions"));
+                  "at most 32 dimensions"));
 }
 
 TEST_F(Safetensors, TensorsCoverTheDataExactly) {
@@ -148,9 +165,11 @@ TEST_F(Safetensors, TensorsCoverTheDataExactly) {
 }
 
 TEST_F(Safetensors, AnUnknownDtypeIsAnErrorOnlyWhenUsed) {
-  const std::string f = write("t.safetensors", safetensors_bytes(
-      R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
-      "\1\2"));
+  const std::string f = write(
+      "t.safetensors",
+      safetensors_bytes(
+          R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+          "\1\2"));
   const Dump d = Dump::open(f);
   EXPECT_EQ(d.tensor("b").integer(0), 2);
   EXPECT_EQ(describe(f)[0].dtype_text, "F4");
@@ -159,7 +178,8 @@ TEST_F(Safetensors, AnUnknownDtypeIsAnErrorOnlyWhenUsed) {
 }
 
 TEST_F(Safetensors, ListsByteRangesWithoutReadingData) {
-  const std::string header = R"({"a":{"dtype":"BF16","shape":[1048576,1024],"data_offsets":[0,2147483648]}})";
+  const std::string header =
+      R"({"a":{"dtype":"BF16","shape":[1048576,1024],"data_offsets":[0,2147483648]}})";
   const std::string f = write("t.safetensors", safetensors_bytes(header));
   std::filesystem::resize_file(f, 8 + header.size() + 2147483648u);  // sparse
   const auto entries = describe(f);
@@ -176,11 +196,14 @@ class Views : public Safetensors {
                                  R"("},"s":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
                              std::string("\0\1\2\3\4\5\6\7", 8));
   }
-  std::string refused_view(const std::string& text) { return refusal(write("t.safetensors", with_view(text))); }
+  std::string refused_view(const std::string& text) {
+    return refusal(write("t.safetensors", with_view(text)));
+  }
 };
 
 TEST_F(Views, ReadStridesAndShareTheStorage) {
-  const Dump d = Dump::open(write("t.safetensors", with_view("storage=s offset=1 shape=2,2 strides=4,1")));
+  const Dump d =
+      Dump::open(write("t.safetensors", with_view("storage=s offset=1 shape=2,2 strides=4,1")));
   const Tensor v = d.tensor("v");
   EXPECT_EQ(v.strides, (Shape{4, 1}));
   EXPECT_EQ(v.integer(3), 6);
@@ -197,22 +220,25 @@ TEST_F(Views, AcceptCorners) {
 }
 
 TEST_F(Views, AreRefusedOutsideTheirStorage) {
-  for (const char* text : {"storage=s offset=1 shape=8 strides=1", "storage=s offset=0 shape=2 strides=8",
-                           "storage=s offset=0 shape=2 strides=-1", "storage=s offset=8 shape=1 strides=1",
-                           "storage=s offset=0 shape=2 strides=9223372036854775807",
-                           "storage=s offset=9 shape=0 strides=1",
-                           "storage=s offset=9223372036854775807 shape=2 strides=1"})
+  for (const char* text :
+       {"storage=s offset=1 shape=8 strides=1", "storage=s offset=0 shape=2 strides=8",
+        "storage=s offset=0 shape=2 strides=-1", "storage=s offset=8 shape=1 strides=1",
+        "storage=s offset=0 shape=2 strides=9223372036854775807",
+        "storage=s offset=9 shape=0 strides=1",
+        "storage=s offset=9223372036854775807 shape=2 strides=1"})
     EXPECT_TRUE(has(refused_view(text), "elements 0 to 8 (not included) of 's'")) << text;
 }
 
 TEST_F(Views, AreRefusedWhereTheTextIsWrong) {
-  for (const char* text : {"", "storage=s", "storage=x offset=0 shape=1 strides=1", "storage=v offset=0 shape=1 strides=1",
-                           "storage=s offset=-1 shape=1 strides=1", "storage=s offset=0 shape=2,2 strides=1",
-                           "storage=s offset=0 shape=-1 strides=1", "storage=s offset=0 shape=1x strides=1",
-                           "storage=s offset=0 shape=1, strides=1", "storage=s offset=0,0 shape=1 strides=1",
-                           "storage=s offset=0 offset=0 shape=1 strides=1", "storage=s offset=0 shape=1 strides=1 a=b",
-                           "storage=s offset=0 shape=4294967296,4294967296 strides=0,0",
-                           "storage=s offset=0 shape=99999999999999999999 strides=0"})
+  for (const char* text :
+       {"", "storage=s", "storage=x offset=0 shape=1 strides=1",
+        "storage=v offset=0 shape=1 strides=1", "storage=s offset=-1 shape=1 strides=1",
+        "storage=s offset=0 shape=2,2 strides=1", "storage=s offset=0 shape=-1 strides=1",
+        "storage=s offset=0 shape=1x strides=1", "storage=s offset=0 shape=1, strides=1",
+        "storage=s offset=0,0 shape=1 strides=1", "storage=s offset=0 offset=0 shape=1 strides=1",
+        "storage=s offset=0 shape=1 strides=1 a=b",
+        "storage=s offset=0 shape=4294967296,4294967296 strides=0,0",
+        "storage=s offset=0 shape=99999999999999999999 strides=0"})
     EXPECT_TRUE(has(refused_view(text), "view 'v'")) << text;
 }
 

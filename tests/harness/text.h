@@ -9,7 +9,8 @@
 namespace harness {
 
 inline ::testing::AssertionResult has(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess() << "'" << text << "' has '" << part << "'";
+  if (text.find(part) != std::string::npos)
+    return ::testing::AssertionSuccess() << "'" << text << "' has '" << part << "'";
   return ::testing::AssertionFailure() << "'" << text << "' lacks '" << part << "'";
 }
 

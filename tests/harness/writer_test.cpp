@@ -14,8 +14,10 @@ void expect_same(const Tensor& a, const Tensor& b) {
   EXPECT_EQ(a.dtype, b.dtype);
   EXPECT_EQ(a.shape, b.shape);
   const Tensor p = a.packed(), q = b.packed();
-  EXPECT_EQ(std::string(reinterpret_cast<char*>(p.data()), size_t(p.count() * toolkit::bytes_of(p.dtype))),
-            std::string(reinterpret_cast<char*>(q.data()), size_t(q.count() * toolkit::bytes_of(q.dtype))));
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(p.data()),
+                        size_t(p.count() * toolkit::bytes_of(p.dtype))),
+            std::string(reinterpret_cast<char*>(q.data()),
+                        size_t(q.count() * toolkit::bytes_of(q.dtype))));
 }
 
 TEST_F(WriterTest, EveryDtypeComesBackBitForBit) {
@@ -33,7 +35,8 @@ TEST_F(WriterTest, EveryDtypeComesBackBitForBit) {
   EXPECT_EQ(d.entries().size(), all.size());
   EXPECT_EQ(d.metadata().at("op"), "x");
   for (const auto& [name, t] : all) expect_same(d.tensor(name), t);
-  EXPECT_THROW(write_safetensors(path("u.safetensors"), {{"x", make_tensor(TK_E4B15, {1})}}, {}), std::invalid_argument);
+  EXPECT_THROW(write_safetensors(path("u.safetensors"), {{"x", make_tensor(TK_E4B15, {1})}}, {}),
+               std::invalid_argument);
 }
 
 TEST_F(WriterTest, NothingIsStillAFile) {
@@ -42,12 +45,17 @@ TEST_F(WriterTest, NothingIsStillAFile) {
 }
 
 TEST_F(WriterTest, StridesAndSharedStorageSurvive) {
-  KvCache c = make_kv_cache({.dtype = TK_BF16, .pages = 3, .page_size = 4, .heads = 2, .dim = 8,
+  KvCache c = make_kv_cache({.dtype = TK_BF16,
+                             .pages = 3,
+                             .page_size = 4,
+                             .heads = 2,
+                             .dim = 8,
                              .layout = CacheLayout::halves});
   fill_normal(c.k, Random(1, "k"));
   fill_normal(c.v, Random(1, "v"));
   const Tensor back = view(from_integers(TK_I32, {1, 2, 3, 4}), 3, {2, 4}, {0, -1});
-  write_safetensors(path("t.safetensors"), {{"k_cache", c.k}, {"v_cache", c.v}, {"back", back}}, {});
+  write_safetensors(path("t.safetensors"), {{"k_cache", c.k}, {"v_cache", c.v}, {"back", back}},
+                    {});
   const Dump d = Dump::open(path("t.safetensors"));
   const Tensor k = d.tensor("k_cache"), v = d.tensor("v_cache");
   EXPECT_EQ(k.strides, c.k.strides);
@@ -62,7 +70,8 @@ TEST_F(WriterTest, StridesAndSharedStorageSurvive) {
 }
 
 TEST_F(WriterTest, NpyComesBack) {
-  for (const tk_dtype dtype : {TK_F16, TK_F32, TK_F64, TK_I8, TK_I16, TK_I32, TK_I64, TK_U8, TK_U16, TK_U32, TK_U64}) {
+  for (const tk_dtype dtype :
+       {TK_F16, TK_F32, TK_F64, TK_I8, TK_I16, TK_I32, TK_I64, TK_U8, TK_U16, TK_U32, TK_U64}) {
     Tensor t = make_tensor(dtype, {2, 3});
     fill_bytes(t, Random(2, "npy"));
     write_npy(path("t.npy"), t);
@@ -82,7 +91,8 @@ TEST_F(WriterTest, AnUnwritablePlaceIsNamed) {
 TEST_F(WriterTest, ARecordedCaseLoadsAgain) {
   Case c;
   c.op = "qsa.store";
-  c.inputs = {{"cache", make_tensor(TK_F16, {2, 4, 1, 3})}, {"slot_mapping", from_integers(TK_I64, {5})},
+  c.inputs = {{"cache", make_tensor(TK_F16, {2, 4, 1, 3})},
+              {"slot_mapping", from_integers(TK_I64, {5})},
               {"rows", from_reals(TK_F16, {1, 2, 3}, {1, 3})}};
   c.actual.emplace("cache", make_tensor(TK_F16, {2, 4, 1, 3}));
   write_case(path("t.safetensors"), c);

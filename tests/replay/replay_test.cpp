@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No kernel runs here: recorded results are judged. What the original kernels computed has to pass (golden), and of the
-// candidates and steps exactly those that truth.csv calls right.
+// No kernel runs here: recorded results are judged. What the original kernels computed has to pass
+// (golden), and of the candidates and steps exactly those that truth.csv calls right.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,7 +68,8 @@ TEST(Golden, EveryOracleAgreesWithWhatTheOriginalsComputed) {
     }
   }
   std::printf("golden: %d of %zu pass\n", passed, files.size());
-  for (const auto& [op, share] : worst) std::printf("  %-14s worst error %.3f of its bound\n", op.c_str(), share);
+  for (const auto& [op, share] : worst)
+    std::printf("  %-14s worst error %.3f of its bound\n", op.c_str(), share);
 }
 
 TEST(Candidates, RightResultsPassAndEveryFaultIsSeen) {
