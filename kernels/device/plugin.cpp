@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin of a backend: its runtime and every op whose kernel was compiled into this shared object.
+// The plugin of a backend: its runtime and every op whose kernel was compiled into this shared
+// object.
 #include "toolkit/plugin.h"
 
 #include <algorithm>
@@ -25,9 +26,15 @@ const tk_plugin* tk_plugin_query(uint32_t host_abi_version) {
     std::sort(ops.begin(), ops.end(),
               [](const tk_op* a, const tk_op* b) { return std::strcmp(a->name, b->name) < 0; });
     const device::Backend& backend = device::backend();
-    return tk_plugin{sizeof(tk_plugin), TK_ABI_VERSION, backend.name,
-                     TOOLKIT_VERSION,   nullptr,        backend.runtime,
-                     ops.data(),        static_cast<uint32_t>(ops.size()), 0};
+    return tk_plugin{sizeof(tk_plugin),
+                     TK_ABI_VERSION,
+                     backend.name,
+                     TOOLKIT_VERSION,
+                     nullptr,
+                     backend.runtime,
+                     ops.data(),
+                     static_cast<uint32_t>(ops.size()),
+                     0};
   }();
   return &plugin;
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emulation and hardware agree on every device function: bit for bit where the dialect says exact and on small
-// integers, within a bound on random data. Without a GPU the comparison is skipped and simt is held against the
-// formulas alone.
-#include "probes.h"
-
+// Emulation and hardware agree on every device function: bit for bit where the dialect says exact
+// and on small integers, within a bound on random data. Without a GPU the comparison is skipped and
+// simt is held against the formulas alone.
 #include <bit>
 #include <cmath>
 #include <random>
 
 #include "plugin/loaded.h"
+#include "probes.h"
 
 using namespace conformance;
 
@@ -39,7 +38,8 @@ class Backend {
     call.tensor("out", TK_U32, {int64_t(out.size())}, device_out);
     const std::string number = std::to_string(probe);
     call.scalar("probe", number.c_str());
-    EXPECT_EQ(plugin_test::find_op(*plugin_, "dialect.probe")->run(call.get()), TK_OK) << call.message;
+    EXPECT_EQ(plugin_test::find_op(*plugin_, "dialect.probe")->run(call.get()), TK_OK)
+        << call.message;
     EXPECT_EQ(r.copy_out(out.data(), device_out, 4 * out.size(), nullptr), TK_OK) << r.last_error();
     r.release(device_in);
     r.release(device_out);
@@ -67,7 +67,8 @@ class Conformance : public testing::Test {
   // The same input, the same words.
   void agrees(Probe probe, const Words& in) {
     const Words a = simt().run(probe, in), b = cuda_->run(probe, in);
-    for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(a[i], b[i]) << "word " << i << ": simt, then cuda";
+    for (size_t i = 0; i < a.size(); ++i)
+      ASSERT_EQ(a[i], b[i]) << "word " << i << ": simt, then cuda";
   }
   const Backend* cuda_ = nullptr;
 };
@@ -82,9 +83,10 @@ Words random_words(int count) {
 // Every kind of float: random bits, and values that the formats round or clamp.
 Words random_floats(int count) {
   Words words = random_words(count);
-  const float special[] = {0.0f, -0.0f, 1.0f, -1.0f, 448.0f, 464.0f, 465.0f, 240.0f, 1.75f, 1.8125f, 65504.0f, 65520.0f,
-                           57344.0f, 61440.0f, 1e-8f, 5.9604645e-8f, 2.9802322e-8f, 1e-45f, 1e-38f, INFINITY, -INFINITY,
-                           NAN, 3.4028235e38f};
+  const float special[] = {0.0f,     -0.0f,    1.0f,      -1.0f,         448.0f,        464.0f,
+                           465.0f,   240.0f,   1.75f,     1.8125f,       65504.0f,      65520.0f,
+                           57344.0f, 61440.0f, 1e-8f,     5.9604645e-8f, 2.9802322e-8f, 1e-45f,
+                           1e-38f,   INFINITY, -INFINITY, NAN,           3.4028235e38f};
   size_t at = 0;
   for (const float s : special) words[at++] = std::bit_cast<uint32_t>(s);
   std::mt19937 bits(7);
@@ -99,10 +101,16 @@ TEST_F(Conformance, Indices) { agrees(kIndices, random_words(kSizes[kIndices].in
 TEST_F(Conformance, Shuffles) { agrees(kShuffles, random_words(kSizes[kShuffles].in)); }
 TEST_F(Conformance, Votes) { agrees(kVotes, random_words(kSizes[kVotes].in)); }
 TEST_F(Conformance, Reductions) { agrees(kReductions, random_words(kSizes[kReductions].in)); }
-TEST_F(Conformance, SharedAtomics) { agrees(kSharedAtomics, random_words(kSizes[kSharedAtomics].in)); }
-TEST_F(Conformance, GlobalAtomics) { agrees(kGlobalAtomics, random_words(kSizes[kGlobalAtomics].in)); }
+TEST_F(Conformance, SharedAtomics) {
+  agrees(kSharedAtomics, random_words(kSizes[kSharedAtomics].in));
+}
+TEST_F(Conformance, GlobalAtomics) {
+  agrees(kGlobalAtomics, random_words(kSizes[kGlobalAtomics].in));
+}
 TEST_F(Conformance, AsyncCopies) { agrees(kAsyncCopies, random_words(kSizes[kAsyncCopies].in)); }
-TEST_F(Conformance, DynamicSharedMemoryBeyond48KiB) { agrees(kDynamicShared, random_words(kSizes[kDynamicShared].in)); }
+TEST_F(Conformance, DynamicSharedMemoryBeyond48KiB) {
+  agrees(kDynamicShared, random_words(kSizes[kDynamicShared].in));
+}
 TEST_F(Conformance, FormatsToFloat) {
   Words all(kValues);
   for (int i = 0; i < kValues; ++i) all[i] = uint32_t(i);
@@ -116,8 +124,8 @@ TEST_F(Conformance, ExactMathDiffersOnlyInNanBits) {
   for (size_t i = 0; i < a.size(); ++i) {
     if (is_nan(a[i]) && is_nan(b[i])) continue;
     const bool zeros = ((a[i] | b[i]) << 1) == 0;  // the sign of min(-0, +0) is free
-    ASSERT_TRUE(a[i] == b[i] || zeros) << "function " << i / kValues << " value " << i % kValues << ": simt "
-                                       << std::hex << a[i] << ", cuda " << b[i];
+    ASSERT_TRUE(a[i] == b[i] || zeros) << "function " << i / kValues << " value " << i % kValues
+                                       << ": simt " << std::hex << a[i] << ", cuda " << b[i];
   }
 }
 
@@ -126,7 +134,8 @@ double ulps(uint32_t word, double right) {
   const float got = std::bit_cast<float>(word);
   if (std::isnan(right)) return std::isnan(got) ? 0 : INFINITY;
   const float near = static_cast<float>(right);
-  if (std::isinf(near) || std::isinf(got)) return near == got ? 0 : std::fabs(right) > 3.40282346e38 ? 0 : INFINITY;
+  if (std::isinf(near) || std::isinf(got))
+    return near == got ? 0 : std::fabs(right) > 3.40282346e38 ? 0 : INFINITY;
   int exponent = 0;
   std::frexp(right, &exponent);
   return std::fabs(double(got) - right) / std::ldexp(1.0, std::max(exponent - 24, -149));
@@ -137,13 +146,15 @@ void rounded_math_is_within_two_ulp(const Backend& backend) {
   const Words out = backend.run(kRoundedMath, in);
   using Function = double (*)(double);
   const Function right[kRoundedFunctions] = {
-      [](double x) { return std::exp2(x); }, [](double x) { return std::exp(x); }, [](double x) { return std::log2(x); },
-      [](double x) { return std::log(x); }, [](double x) { return 1 / std::sqrt(x); }};
+      [](double x) { return std::exp2(x); }, [](double x) { return std::exp(x); },
+      [](double x) { return std::log2(x); }, [](double x) { return std::log(x); },
+      [](double x) { return 1 / std::sqrt(x); }};
   for (int f = 0; f < kRoundedFunctions; ++f)
     for (int i = 0; i < kValues; ++i) {
       const double x = std::bit_cast<float>(in[i]);
-      ASSERT_LE(ulps(out[f * kValues + i], right[f](x)), 2.0) << "function " << f << " of " << x << " gives "
-                                                              << std::bit_cast<float>(out[f * kValues + i]);
+      ASSERT_LE(ulps(out[f * kValues + i], right[f](x)), 2.0)
+          << "function " << f << " of " << x << " gives "
+          << std::bit_cast<float>(out[f * kValues + i]);
     }
 }
 TEST_F(Conformance, RoundedMathIsWithinTwoUlp) { rounded_math_is_within_two_ulp(*cuda_); }
@@ -202,7 +213,8 @@ TEST_F(Conformance, FragmentCoordinatesAndSmallIntegerProducts) {
   agrees(kMmaF16, mma_data(1, as_f16).in);
 }
 
-// A bf16 such as 0x7f81 becomes a signalling NaN; std::fmin and std::fmax of the C library answer it with NaN.
+// A bf16 such as 0x7f81 becomes a signalling NaN; std::fmin and std::fmax of the C library answer
+// it with NaN.
 TEST(ConformanceOfSimt, MinAndMaxPassOverQuietAndSignallingNans) {
   Words in(3 * kValues, 0);
   const uint32_t one = std::bit_cast<uint32_t>(1.0f);
@@ -224,7 +236,8 @@ TEST(ConformanceOfSimt, AsyncCopiesFillWithZerosWhereNotValid) {
     for (int t = 0; t < kThreads; ++t) {
       const int other = (t * 5 + 1) % kThreads;
       for (int w = 0; w < 4; ++w)
-        ASSERT_EQ(out[(s * kThreads + t) * 4 + w], (other + s) % 4 ? in[4 * ((other + s) % kThreads) + w] : 0u);
+        ASSERT_EQ(out[(s * kThreads + t) * 4 + w],
+                  (other + s) % 4 ? in[4 * ((other + s) % kThreads) + w] : 0u);
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The probes of the dialect: each a kernel that tries one group of device functions alone. Words are 32 bits.
+// The probes of the dialect: each a kernel that tries one group of device functions alone. Words
+// are 32 bits.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +26,13 @@ enum Probe : int {
 };
 
 constexpr int kThreads = 128;
-constexpr int kGrid[3] = {3, 2, 2};                  // of kIndices; the others run one block
-constexpr int kValues = 1 << 16;                     // inputs of the probes of math and formats, and their threads
-constexpr int kDynamicWords = 20 * 1024;             // 80 KiB: more than a launch gets without asking
+constexpr int kGrid[3] = {3, 2, 2};  // of kIndices; the others run one block
+constexpr int kValues = 1 << 16;     // inputs of the probes of math and formats, and their threads
+constexpr int kDynamicWords = 20 * 1024;  // 80 KiB: more than a launch gets without asking
 constexpr int kExactFunctions = 9, kRoundedFunctions = 5, kFormats = 6;
-constexpr int kMmaM = 16, kMmaN = 8, kMmaK = 16;     // of 32 lanes
-constexpr int kMmaCoordinates = 2 * (8 + 4 + 4);     // per lane: (row, k) of A, (k, column) of B, (row, column) of C
+constexpr int kMmaM = 16, kMmaN = 8, kMmaK = 16;  // of 32 lanes
+constexpr int kMmaCoordinates =
+    2 * (8 + 4 + 4);  // per lane: (row, k) of A, (k, column) of B, (row, column) of C
 
 struct Size {
   int in, out;  // words

@@ -59,7 +59,8 @@ TEST(Abi, AHostOfAnotherVersionGetsNothing) {
   for (const auto& name : names) {
     void* library = dlopen(plugin_test::file_of(name).c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library) << dlerror();
-    const auto query = reinterpret_cast<tk_plugin_query_function>(dlsym(library, "tk_plugin_query"));
+    const auto query =
+        reinterpret_cast<tk_plugin_query_function>(dlsym(library, "tk_plugin_query"));
     ASSERT_TRUE(query);
     EXPECT_EQ(query(TK_ABI_VERSION + 1), nullptr) << name;
   }
@@ -69,7 +70,8 @@ TEST(Abi, APluginShowsNothingButItsQuery) {
   for (const auto& name : shipped()) {
     void* library = dlopen(plugin_test::file_of(name).c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library) << dlerror();
-    // Mangled names of device::op_table() and device::backend(): two backends in one process must not share them.
+    // Mangled names of device::op_table() and device::backend(): two backends in one process must
+    // not share them.
     EXPECT_EQ(dlsym(library, "_ZN6device8op_tableEv"), nullptr) << name;
     EXPECT_EQ(dlsym(library, "_ZN6device7backendEv"), nullptr) << name;
   }
@@ -101,7 +103,8 @@ TEST(Abi, ABadCallNamesTensorExpectedAndGot) {
     uint64_t bytes = 0;
     EXPECT_EQ(op->workspace(wide.call.get(), &bytes), TK_INVALID);
     EXPECT_EQ(op->run(wide.call.get()), TK_INVALID);
-    EXPECT_TRUE(says(wide.call.message, "block_indices") && says(wide.call.message, "expected shape [R,2]") &&
+    EXPECT_TRUE(says(wide.call.message, "block_indices") &&
+                says(wide.call.message, "expected shape [R,2]") &&
                 says(wide.call.message, "got shape [2,3]"))
         << wide.call.message;
     EXPECT_EQ(wide.indices, std::vector<int32_t>(22, 77)) << "a refused call has written";
@@ -115,12 +118,14 @@ TEST(Abi, AMissingTensorAndAWrongDtypeAreNamed) {
   ASSERT_TRUE(op);
   Call empty("qsa.expand");
   EXPECT_EQ(op->run(empty.get()), TK_INVALID);
-  EXPECT_TRUE(says(empty.message, "block_indices") && says(empty.message, "got none")) << empty.message;
+  EXPECT_TRUE(says(empty.message, "block_indices") && says(empty.message, "got none"))
+      << empty.message;
   float f = 0;
   Call floats("qsa.expand");
   floats.tensor("block_indices", TK_F32, {1, 1}, &f);
   EXPECT_EQ(op->run(floats.get()), TK_INVALID);
-  EXPECT_TRUE(says(floats.message, "expected dtype i32 or i64") && says(floats.message, "got f32")) << floats.message;
+  EXPECT_TRUE(says(floats.message, "expected dtype i32 or i64") && says(floats.message, "got f32"))
+      << floats.message;
 }
 
 TEST(Abi, AMessageIsCutToItsRoomAndMayBeAbsent) {
@@ -157,7 +162,8 @@ TEST(Abi, AWorkspaceThatIsTooSmallIsRefused) {
   ASSERT_EQ(op->workspace(select.get(), &bytes), TK_OK) << select.message;
   ASSERT_GT(bytes, 0u);
   EXPECT_EQ(op->run(select.get()), TK_INVALID);
-  EXPECT_TRUE(says(select.message, "workspace: expected") && says(select.message, "got 0")) << select.message;
+  EXPECT_TRUE(says(select.message, "workspace: expected") && says(select.message, "got 0"))
+      << select.message;
 }
 
 TEST(Abi, UnsupportedIsAnAnswerOfItsOwn) {

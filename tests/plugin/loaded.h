@@ -17,10 +17,12 @@ namespace plugin_test {
 
 // Beside the test's program, wherever that was copied to.
 inline std::string file_of(const std::string& plugin) {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / (plugin + ".so")).string();
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / (plugin + ".so"))
+      .string();
 }
 
-// The plugin's table; a test that gets nullptr has failed already. Stays loaded: the tables live in it.
+// The plugin's table; a test that gets nullptr has failed already. Stays loaded: the tables live in
+// it.
 inline const tk_plugin* load(const std::string& plugin) {
   void* library = dlopen(file_of(plugin).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -49,7 +51,8 @@ class Call {
     shapes_.push_back(std::move(shape));
     const auto& s = shapes_.back();
     strides_.emplace_back(s.size(), 1);
-    for (int d = static_cast<int>(s.size()) - 2; d >= 0; --d) strides_.back()[d] = strides_.back()[d + 1] * s[d + 1];
+    for (int d = static_cast<int>(s.size()) - 2; d >= 0; --d)
+      strides_.back()[d] = strides_.back()[d + 1] * s[d + 1];
     tensors_.push_back({sizeof(tk_tensor), dtype, name, data, s.data(), strides_.back().data(),
                         static_cast<int32_t>(s.size()), 0});
   }
@@ -61,9 +64,18 @@ class Call {
     scalar_pointers_.clear();
     for (const auto& t : tensors_) tensor_pointers_.push_back(&t);
     for (const auto& s : scalars_) scalar_pointers_.push_back(&s);
-    call_ = {sizeof(tk_call), 0, op_.c_str(), tensor_pointers_.data(), scalar_pointers_.data(),
-             static_cast<uint32_t>(tensors_.size()), static_cast<uint32_t>(scalars_.size()), nullptr, 0, nullptr,
-             message, sizeof(message)};
+    call_ = {sizeof(tk_call),
+             0,
+             op_.c_str(),
+             tensor_pointers_.data(),
+             scalar_pointers_.data(),
+             static_cast<uint32_t>(tensors_.size()),
+             static_cast<uint32_t>(scalars_.size()),
+             nullptr,
+             0,
+             nullptr,
+             message,
+             sizeof(message)};
     return &call_;
   }
   char message[512] = "";
@@ -78,7 +90,8 @@ class Call {
   tk_call call_{};
 };
 
-// qsa.expand of two rows: K = 2 blocks of C = 4, one request of 11 tokens, the second row is padding.
+// qsa.expand of two rows: K = 2 blocks of C = 4, one request of 11 tokens, the second row is
+// padding.
 struct ExpandCall {
   explicit ExpandCall(int64_t k = 2) : call("qsa.expand") {
     call.tensor("block_indices", TK_I32, {2, k}, blocks.data());
@@ -91,7 +104,8 @@ struct ExpandCall {
   }
   std::vector<int32_t> blocks{1, 0, 0, 0, 0, 0}, positions{9, -1}, lengths{11}, requests{0, 0};
   std::vector<int32_t> indices = std::vector<int32_t>(22, 77);
-  std::vector<int32_t> right{4, 5, 6, 7, 0, 1, 2, 3, 8, 9, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+  std::vector<int32_t> right{4,  5,  6,  7,  0,  1,  2,  3,  8,  9,  -1,
+                             -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
   Call call;
 };
 

@@ -10,7 +10,8 @@ using plugin_test::load;
 
 namespace {
 
-// Runs qsa.expand through the runtime's own memory and stream, as a tool does; captured into a graph on request.
+// Runs qsa.expand through the runtime's own memory and stream, as a tool does; captured into a
+// graph on request.
 void run_expand(const tk_plugin& plugin, bool captured) {
   const tk_runtime& r = *plugin.runtime;
   ASSERT_EQ(r.open(0), TK_OK) << r.last_error();
@@ -22,8 +23,8 @@ void run_expand(const tk_plugin& plugin, bool captured) {
   const tk_call* made = host.call.get();
   for (uint32_t i = 0; i < made->tensor_count; ++i) {
     tk_tensor t = *made->tensors[i];
-    const uint64_t bytes =
-        4 * std::accumulate(t.shape, t.shape + t.rank, uint64_t{1}, [](uint64_t a, int64_t b) { return a * b; });
+    const uint64_t bytes = 4 * std::accumulate(t.shape, t.shape + t.rank, uint64_t{1},
+                                               [](uint64_t a, int64_t b) { return a * b; });
     void* device = nullptr;
     ASSERT_EQ(r.allocate(bytes, &device), TK_OK) << r.last_error();
     EXPECT_EQ(reinterpret_cast<uintptr_t>(device) % 256, 0u);
@@ -51,7 +52,8 @@ void run_expand(const tk_plugin& plugin, bool captured) {
     ASSERT_EQ(r.fill(tensors.back().data, 0x55, 22 * 4, stream), TK_OK);
     ASSERT_EQ(r.graph_launch(graph, stream), TK_OK) << r.last_error();
   }
-  ASSERT_EQ(r.copy_out(host.indices.data(), tensors.back().data, 22 * 4, stream), TK_OK) << r.last_error();
+  ASSERT_EQ(r.copy_out(host.indices.data(), tensors.back().data, 22 * 4, stream), TK_OK)
+      << r.last_error();
   EXPECT_EQ(host.indices, host.right);
   if (graph) r.graph_destroy(graph);
   for (void* m : memory) r.release(m);
@@ -60,7 +62,8 @@ void run_expand(const tk_plugin& plugin, bool captured) {
 
 void unknown_option_is_refused(const tk_runtime& r) {
   EXPECT_EQ(r.set_option("no-such-option", "1"), TK_INVALID);
-  EXPECT_NE(std::string(r.last_error()).find("no-such-option"), std::string::npos) << r.last_error();
+  EXPECT_NE(std::string(r.last_error()).find("no-such-option"), std::string::npos)
+      << r.last_error();
 }
 
 TEST(SimtRuntime, RunsAnOpAndSaysThatItsTimesMeanNothing) {
@@ -121,7 +124,8 @@ TEST_F(CudaRuntime, EveryCallWithoutADeviceIsAnErrorWithATextAndNoCrash) {
   EXPECT_STRNE(r.last_error(), "");
   ExpandCall expand;
   EXPECT_EQ(find_op(*plugin_, "qsa.expand")->run(expand.call.get()), TK_ERROR);
-  EXPECT_NE(std::string(expand.call.message).find("not launched"), std::string::npos) << expand.call.message;
+  EXPECT_NE(std::string(expand.call.message).find("not launched"), std::string::npos)
+      << expand.call.message;
 }
 
 TEST_F(CudaRuntime, DescribesItsDevice) {
@@ -155,7 +159,8 @@ TEST_F(CudaRuntime, MoreMemoryThanThereIsIsOutOfMemoryAndLeavesNoTrace) {
   const tk_runtime& r = runtime();
   void* p = nullptr;
   EXPECT_EQ(r.allocate(uint64_t{1} << 50, &p), TK_OUT_OF_MEMORY);
-  EXPECT_NE(std::string(r.last_error()).find("1125899906842624 bytes"), std::string::npos) << r.last_error();
+  EXPECT_NE(std::string(r.last_error()).find("1125899906842624 bytes"), std::string::npos)
+      << r.last_error();
   run_expand(*plugin_, false);
 }
 
@@ -176,7 +181,7 @@ TEST_F(CudaRuntime, TimesWorkByEvents) {
   ASSERT_EQ(r.event_record(end, stream), TK_OK);
   double us = 0;
   ASSERT_EQ(r.event_elapsed_us(begin, end, &us), TK_OK) << r.last_error();
-  EXPECT_GT(us, 1.0);   // 256 MiB at 256 TB/s
+  EXPECT_GT(us, 1.0);  // 256 MiB at 256 TB/s
   EXPECT_LT(us, 1e6);
   r.release(memory);
   r.event_destroy(begin);

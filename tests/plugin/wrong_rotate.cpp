@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plugin with a fault, for tests of the tools: tq.rotate with Pi in place of its transpose, which only a
-// non-symmetric Pi shows.
+// A plugin with a fault, for tests of the tools: tq.rotate with Pi in place of its transpose, which
+// only a non-symmetric Pi shows.
 #include "tq/rotate.h"
 
 namespace {
@@ -37,6 +37,7 @@ tk_status run(const tk_call* call) {
 const tk_plugin* tk_plugin_query(uint32_t) {
   static const tk_op op{sizeof(tk_op), 0, "tq.rotate", "not-transposed", workspace, run};
   static const tk_op* const ops[] = {&op};
-  static const tk_plugin plugin{sizeof(tk_plugin), TK_ABI_VERSION, "wrong", "1", "simt", nullptr, ops, 1, 0};
+  static const tk_plugin plugin{
+      sizeof(tk_plugin), TK_ABI_VERSION, "wrong", "1", "simt", nullptr, ops, 1, 0};
   return &plugin;
 }

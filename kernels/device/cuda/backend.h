@@ -14,8 +14,8 @@
 #define DEVICE_UNROLL _Pragma("unroll")
 #define DEVICE_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 // One name for all types: templates that differ in type would else declare one extern array twice.
-#define DEVICE_DYNAMIC_SHARED(type, name)                                   \
-  extern __shared__ __align__(16) unsigned char device_dynamic_shared[];    \
+#define DEVICE_DYNAMIC_SHARED(type, name)                                \
+  extern __shared__ __align__(16) unsigned char device_dynamic_shared[]; \
   type* const name = reinterpret_cast<type*>(device_dynamic_shared)
 
 namespace device {
@@ -47,7 +47,8 @@ DEVICE_FUNCTION void fence() { __threadfence(); }
 
 // Bits.
 template <class To, class From>
-DEVICE_FUNCTION To bit_cast(From from) {  // by value: a host constant cannot be referred to in device code
+DEVICE_FUNCTION To
+bit_cast(From from) {  // by value: a host constant cannot be referred to in device code
   static_assert(sizeof(To) == sizeof(From) && std::is_trivially_copyable_v<From>);
   return __builtin_bit_cast(To, from);
 }
@@ -75,11 +76,13 @@ DEVICE_FUNCTION T shuffle_xor(T v, int mask) {
 }
 template <Shuffled T>
 DEVICE_FUNCTION T shuffle_up(T v, int delta) {
-  return bit_cast<T>(__shfl_up_sync(kAllLanes, bit_cast<ShuffleBits<T>>(v), static_cast<unsigned>(delta)));
+  return bit_cast<T>(
+      __shfl_up_sync(kAllLanes, bit_cast<ShuffleBits<T>>(v), static_cast<unsigned>(delta)));
 }
 template <Shuffled T>
 DEVICE_FUNCTION T shuffle_down(T v, int delta) {
-  return bit_cast<T>(__shfl_down_sync(kAllLanes, bit_cast<ShuffleBits<T>>(v), static_cast<unsigned>(delta)));
+  return bit_cast<T>(
+      __shfl_down_sync(kAllLanes, bit_cast<ShuffleBits<T>>(v), static_cast<unsigned>(delta)));
 }
 
 // Votes.
@@ -122,15 +125,18 @@ DEVICE_FUNCTION T atomic_exchange(T* p, std::type_identity_t<T> v) {
   return atomicExch(atomic_word(p), static_cast<AtomicWord<T>>(v));
 }
 template <Atomic T>
-DEVICE_FUNCTION T atomic_cas(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
-  return atomicCAS(atomic_word(p), static_cast<AtomicWord<T>>(expected), static_cast<AtomicWord<T>>(desired));
+DEVICE_FUNCTION T atomic_cas(T* p, std::type_identity_t<T> expected,
+                             std::type_identity_t<T> desired) {
+  return atomicCAS(atomic_word(p), static_cast<AtomicWord<T>>(expected),
+                   static_cast<AtomicWord<T>>(desired));
 }
 
 // Asynchronous copies. The source is not read where not valid: the instruction fills with zeros.
 DEVICE_FUNCTION void copy_async16(void* shared, const void* global, bool valid) {
   const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)
+               : "memory");
 }
 DEVICE_FUNCTION void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>

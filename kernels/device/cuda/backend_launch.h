@@ -29,41 +29,47 @@ inline std::string kernel_name(const void* kernel) {
   return name;
 }
 
-[[noreturn]] inline void launch_failed(const void* kernel, const char* what, cudaError_t error, Grid grid, int threads,
-                                       size_t dynamic_shared_bytes) {
+[[noreturn]] inline void launch_failed(const void* kernel, const char* what, cudaError_t error,
+                                       Grid grid, int threads, size_t dynamic_shared_bytes) {
   cudaGetLastError();  // taken here, so that a later call does not report it again
-  throw LaunchError(kernel_name(kernel) + ": " + what + " with grid " + std::to_string(grid.x) + "x" +
-                    std::to_string(grid.y) + "x" + std::to_string(grid.z) + ", " + std::to_string(threads) +
-                    " threads, " + std::to_string(dynamic_shared_bytes) + " bytes of dynamic shared memory: " +
-                    cudaGetErrorName(error) + " (" + cudaGetErrorString(error) + ")");
+  throw LaunchError(kernel_name(kernel) + ": " + what + " with grid " + std::to_string(grid.x) +
+                    "x" + std::to_string(grid.y) + "x" + std::to_string(grid.z) + ", " +
+                    std::to_string(threads) + " threads, " + std::to_string(dynamic_shared_bytes) +
+                    " bytes of dynamic shared memory: " + cudaGetErrorName(error) + " (" +
+                    cudaGetErrorString(error) + ")");
 }
 
 // Enqueues kernel(arguments...) and returns.
 template <class... Params, class... Arguments>
-void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes, void* stream,
-            Arguments&&... arguments) {
-  static_assert(sizeof...(Params) == sizeof...(Arguments), "a kernel is launched with all of its parameters");
+void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
+            void* stream, Arguments&&... arguments) {
+  static_assert(sizeof...(Params) == sizeof...(Arguments),
+                "a kernel is launched with all of its parameters");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const void* entry = reinterpret_cast<const void*>(kernel);
   // Checked here because dim3 has 32 bits: a count of blocks that wraps would launch too few.
-  if (grid.x < 0 || grid.x > INT32_MAX || grid.y < 0 || grid.y > 65535 || grid.z < 0 || grid.z > 65535)
-    launch_failed(entry, "more blocks than a grid has (2147483647 x 65535 x 65535)", cudaErrorInvalidConfiguration, grid,
-                  threads, dynamic_shared_bytes);
+  if (grid.x < 0 || grid.x > INT32_MAX || grid.y < 0 || grid.y > 65535 || grid.z < 0 ||
+      grid.z > 65535)
+    launch_failed(entry, "more blocks than a grid has (2147483647 x 65535 x 65535)",
+                  cudaErrorInvalidConfiguration, grid, threads, dynamic_shared_bytes);
   if (dynamic_shared_bytes > 0) {  // more than 48 KiB, static included, has to be asked for
-    const cudaError_t error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   static_cast<int>(dynamic_shared_bytes));
-    if (error != cudaSuccess) launch_failed(entry, "no room", error, grid, threads, dynamic_shared_bytes);
+    const cudaError_t error = cudaFuncSetAttribute(
+        entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_shared_bytes));
+    if (error != cudaSuccess)
+      launch_failed(entry, "no room", error, grid, threads, dynamic_shared_bytes);
   }
   std::tuple<std::remove_cv_t<Params>...> values(std::forward<Arguments>(arguments)...);
   const cudaError_t error = std::apply(
       [&](auto&... value) {
         void* pointers[] = {static_cast<void*>(&value)..., nullptr};
-        const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z));
-        return cudaLaunchKernel(entry, blocks, dim3(static_cast<unsigned>(threads)), pointers, dynamic_shared_bytes,
-                                static_cast<cudaStream_t>(stream));
+        const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                          static_cast<unsigned>(grid.z));
+        return cudaLaunchKernel(entry, blocks, dim3(static_cast<unsigned>(threads)), pointers,
+                                dynamic_shared_bytes, static_cast<cudaStream_t>(stream));
       },
       values);
-  if (error != cudaSuccess) launch_failed(entry, "not launched", error, grid, threads, dynamic_shared_bytes);
+  if (error != cudaSuccess)
+    launch_failed(entry, "not launched", error, grid, threads, dynamic_shared_bytes);
 }
 
 }  // namespace device

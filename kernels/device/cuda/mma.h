@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device::Mma on NVIDIA GPUs: mma.sync m16n8k16. A register holds two neighbouring elements, the lower k or column in
-// its lower half; lane = 4 * group + member.
+// device::Mma on NVIDIA GPUs: mma.sync m16n8k16. A register holds two neighbouring elements, the
+// lower k or column in its lower half; lane = 4 * group + member.
 #pragma once
 
 namespace device {
@@ -10,13 +10,16 @@ struct f16;
 
 template <class T>
 struct Mma {
-  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "a matrix instruction takes bf16 or f16");
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>,
+                "a matrix instruction takes bf16 or f16");
   static constexpr int M = 16, N = 8, K = 16;
 
   template <int kRegisters>
   struct Halves {
     static constexpr int kSize = 2 * kRegisters;
-    DEVICE_FUNCTION uint16_t get(int e) const { return static_cast<uint16_t>(r[e / 2] >> (16 * (e % 2))); }
+    DEVICE_FUNCTION uint16_t get(int e) const {
+      return static_cast<uint16_t>(r[e / 2] >> (16 * (e % 2)));
+    }
     DEVICE_FUNCTION void set(int e, uint16_t bits) {
       const int shift = 16 * (e % 2);
       r[e / 2] = (r[e / 2] & ~(0xffffu << shift)) | (static_cast<uint32_t>(bits) << shift);
@@ -32,7 +35,8 @@ struct Mma {
     float v[4] = {};
   };
 
-  // Registers of A: rows 0-7, rows 8-15, then the same for k 8-15. Of B: k 0-7, then k 8-15. Of C: rows 0-7, 8-15.
+  // Registers of A: rows 0-7, rows 8-15, then the same for k 8-15. Of B: k 0-7, then k 8-15. Of C:
+  // rows 0-7, 8-15.
   DEVICE_FUNCTION static int a_row(int e) { return lane() / 4 + (e / 2 % 2) * 8; }
   DEVICE_FUNCTION static int a_k(int e) { return lane() % 4 * 2 + e % 2 + e / 4 * 8; }
   DEVICE_FUNCTION static int b_k(int e) { return lane() % 4 * 2 + e % 2 + e / 2 * 8; }
@@ -43,12 +47,14 @@ struct Mma {
   DEVICE_FUNCTION static void multiply(C& c, const A& a, const B& b) {
     if constexpr (std::is_same_v<T, bf16>)
       asm volatile(
-          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+          "{%8,%9}, {%0,%1,%2,%3};"
           : "+f"(c.v[0]), "+f"(c.v[1]), "+f"(c.v[2]), "+f"(c.v[3])
           : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
     else
       asm volatile(
-          "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+          "{%8,%9}, {%0,%1,%2,%3};"
           : "+f"(c.v[0]), "+f"(c.v[1]), "+f"(c.v[2]), "+f"(c.v[3])
           : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
   }

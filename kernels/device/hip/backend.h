@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dialect on AMD GPUs (CDNA, 64 lanes), of clang's builtins alone: no ROCm header is needed. Meanings:
-// device/dialect.md. Compiled in the tests for gfx942 and gfx950; it has not run on an AMD device yet.
+// The dialect on AMD GPUs (CDNA, 64 lanes), of clang's builtins alone: no ROCm header is needed.
+// Meanings: device/dialect.md. Compiled in the tests for gfx942 and gfx950; it has not run on an
+// AMD device yet.
 #pragma once
 
 #include <concepts>
@@ -8,12 +9,13 @@
 #include <cstdint>
 #include <type_traits>
 
-#define DEVICE_KERNEL(max_threads) __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void
+#define DEVICE_KERNEL(max_threads) \
+  __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void
 #define DEVICE_FUNCTION __attribute__((device, always_inline)) inline
 #define DEVICE_UNROLL _Pragma("unroll")
 #define DEVICE_SHARED(type, name, count) __attribute__((shared, aligned(16))) type name[count]
-#define DEVICE_DYNAMIC_SHARED(type, name)                                                 \
-  extern __attribute__((shared, aligned(16))) unsigned char device_dynamic_shared[];      \
+#define DEVICE_DYNAMIC_SHARED(type, name)                                            \
+  extern __attribute__((shared, aligned(16))) unsigned char device_dynamic_shared[]; \
   type* const name = reinterpret_cast<type*>(device_dynamic_shared)
 
 namespace device {
@@ -81,7 +83,8 @@ DEVICE_FUNCTION T shuffle(T v, int from) {
       int low, high;
     };
     const Words w = bit_cast<Words>(v);
-    return bit_cast<T>(Words{__builtin_amdgcn_ds_bpermute(from * 4, w.low), __builtin_amdgcn_ds_bpermute(from * 4, w.high)});
+    return bit_cast<T>(Words{__builtin_amdgcn_ds_bpermute(from * 4, w.low),
+                             __builtin_amdgcn_ds_bpermute(from * 4, w.high)});
   }
 }
 template <Shuffled T>
@@ -103,7 +106,9 @@ DEVICE_FUNCTION T shuffle_down(T v, int delta) {
 using LaneMask = uint64_t;
 DEVICE_FUNCTION LaneMask ballot(bool b) { return __builtin_amdgcn_ballot_w64(b); }
 DEVICE_FUNCTION int popcount(LaneMask m) { return __builtin_popcountll(m); }
-DEVICE_FUNCTION int first_lane(LaneMask m) { return __builtin_ffsll(static_cast<long long>(m)) - 1; }
+DEVICE_FUNCTION int first_lane(LaneMask m) {
+  return __builtin_ffsll(static_cast<long long>(m)) - 1;
+}
 DEVICE_FUNCTION LaneMask lanes_below() { return (LaneMask{1} << lane()) - 1; }
 DEVICE_FUNCTION bool any(bool b) { return ballot(b) != 0; }
 DEVICE_FUNCTION bool all(bool b) { return ballot(!b) == 0; }
@@ -135,7 +140,8 @@ DEVICE_FUNCTION T atomic_exchange(T* p, std::type_identity_t<T> v) {
   return __hip_atomic_exchange(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 template <Atomic T>
-DEVICE_FUNCTION T atomic_cas(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+DEVICE_FUNCTION T atomic_cas(T* p, std::type_identity_t<T> expected,
+                             std::type_identity_t<T> desired) {
   __hip_atomic_compare_exchange_strong(p, &expected, desired, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
                                        __HIP_MEMORY_SCOPE_AGENT);
   return expected;
@@ -160,7 +166,9 @@ DEVICE_FUNCTION float log(float x) { return __builtin_logf(x); }
 DEVICE_FUNCTION float sqrt(float x) { return __builtin_sqrtf(x); }
 DEVICE_FUNCTION float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 DEVICE_FUNCTION float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-DEVICE_FUNCTION float divide(float a, float b) { return a / b; }  // -fhip-fp32-correctly-rounded-divide-sqrt, default
+DEVICE_FUNCTION float divide(float a, float b) {
+  return a / b;
+}  // -fhip-fp32-correctly-rounded-divide-sqrt, default
 DEVICE_FUNCTION float abs(float x) { return __builtin_fabsf(x); }
 DEVICE_FUNCTION float floor(float x) { return __builtin_floorf(x); }
 DEVICE_FUNCTION bool isnan(float x) { return x != x; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// device::launch for HIP. Kernels are compiled device-only so far, and the host half of a kernel source is parsed but
-// not built; it has to name each kernel it launches, because that is what instantiates it.
+// device::launch for HIP. Kernels are compiled device-only so far, and the host half of a kernel
+// source is parsed but not built; it has to name each kernel it launches, because that is what
+// instantiates it.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,8 @@ namespace device {
 
 template <class... Params, class... Arguments>
 void launch(void (*)(Params...), Grid, int, size_t, void*, Arguments&&...) {
-  static_assert(sizeof...(Params) == sizeof...(Arguments), "a kernel is launched with all of its parameters");
+  static_assert(sizeof...(Params) == sizeof...(Arguments),
+                "a kernel is launched with all of its parameters");
   throw LaunchError("the hip backend has no host side yet");
 }
 
