@@ -29,9 +29,10 @@ struct StoreParams {
   Tensor<4> cache;             // [P,S,1,W]
   Tensor<2> rows;              // [n,W]
   Tensor<kMaxSlotRank> slots;  // any rank, leading dimensions of 1 added
+  uint32_t* owner;             // [P*S]: 1 + the last row of each slot; defined for slots in use
 };
 StoreParams store_params(const toolkit::TensorView& cache, const toolkit::TensorView& slots,
-                         const toolkit::TensorView& rows);
+                         const toolkit::TensorView& rows, device::Carver& carver);
 void launch_store(const StoreParams& p, void* stream);
 
 struct ScoreParams {

@@ -55,11 +55,27 @@ AttendParams attend_stage(const toolkit::Args& args) {
   return p;
 }
 
+// The stores of a step: the compressed cache's and, where the ring is written, the ring's.
+struct Stores {
+  Stores(const toolkit::Args& args, device::Carver& carver)
+      : compressed(store_params(args.tensor("store.cache"), args.tensor("compressed_slots"),
+                                args.tensor("store.rows"), carver)) {
+    const auto slots = args.find("ring_slots");
+    if (!slots) return;
+    has_ring = true;
+    ring = store_params(args.tensor("compress.compressor_state_cache"), slots,
+                        args.tensor("compress.raw_keys"), carver);
+  }
+  StoreParams compressed, ring{};
+  bool has_ring = false;
+};
+
 struct Step {
   static constexpr const toolkit::Contract& contract = step::contract;
   static constexpr const char* implementation = "portable";
   static uint64_t workspace(const toolkit::Args& args) {
     device::Carver carver(nullptr);
+    Stores(args, carver);
     plan_attend(attend_stage(args), carver);
     return carver.used();
   }
@@ -80,13 +96,9 @@ struct Step {
     device::Carver carver(call.workspace);
 
     launch_compress(compress_stage(args), call.stream);
-    launch_store(store_params(args.tensor("store.cache"), args.tensor("compressed_slots"),
-                              args.tensor("store.rows")),
-                 call.stream);
-    if (const auto slots = args.find("ring_slots"))
-      launch_store(store_params(args.tensor("compress.compressor_state_cache"), slots,
-                                args.tensor("compress.raw_keys")),
-                   call.stream);
+    const Stores stores(args, carver);
+    launch_store(stores.compressed, call.stream);
+    if (stores.has_ring) launch_store(stores.ring, call.stream);
     launch_score(score, call.stream);
     launch_topk(topk, call.stream);
     launch_expand(expand, call.stream);
