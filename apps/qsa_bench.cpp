@@ -8,9 +8,11 @@ int main(int argc, char** argv) {
       "times the QSA kernels; every case is verified before and after",
       {"qsa"},
       {{"run", cli::Verb::bench, "verify, then time"},
-       {"env", cli::Verb::env, "what this machine is, which backends are here, and why others are not"},
+       {"env", cli::Verb::env,
+        "what this machine is, which backends are here, and why others are not"},
        {"list", cli::Verb::list, "ops, axes, suites and presets; or what is in a dump"}},
-      {"qsa-bench run                           # every op on the first GPU; without one only the oracle is timed",
+      {"qsa-bench run                           # every op on the first GPU; without one only the "
+       "oracle is timed",
        "qsa-bench run attend --l2 both --launch graph --csv rows.csv",
        "qsa-bench run score --load dump.safetensors -d cuda:0"}};
   return cli::tool_main(tool, argc, argv);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `run` of the benches. Google Benchmark holds the list of cases and calls them; sampling and rows are ours.
+// `run` of the benches. Google Benchmark holds the list of cases and calls them; sampling and rows
+// are ours.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -26,18 +27,22 @@ class Silent : public benchmark::BenchmarkReporter {
   void ReportRuns(const std::vector<Run>&) override {}
 };
 
-// Registers `work` under the case's id and runs it once, with the time that it returns (microseconds).
+// Registers `work` under the case's id and runs it once, with the time that it returns
+// (microseconds).
 void enlist(const std::string& id, std::function<double()> work, std::exception_ptr& thrown) {
-  benchmark::RegisterBenchmark(id.c_str(), [work, &thrown](benchmark::State& state) {
-    for (auto _ : state) {
-      if (thrown) continue;
-      try {
-        state.SetIterationTime(work() * 1e-6);
-      } catch (...) {  // the library is not made for exceptions
-        thrown = std::current_exception();
-      }
-    }
-  })->UseManualTime()->Iterations(1);
+  benchmark::RegisterBenchmark(id.c_str(),
+                               [work, &thrown](benchmark::State& state) {
+                                 for (auto _ : state) {
+                                   if (thrown) continue;
+                                   try {
+                                     state.SetIterationTime(work() * 1e-6);
+                                   } catch (...) {  // the library is not made for exceptions
+                                     thrown = std::current_exception();
+                                   }
+                                 }
+                               })
+      ->UseManualTime()
+      ->Iterations(1);
 }
 
 struct Loaded {
@@ -52,7 +57,8 @@ std::vector<Loaded> load_all(const Tool& tool, const Options& options, Session& 
       harness::Case made = harness::load_case({file}, load_options(options));
       const auto* card = harness::find_card(made.op);
       if (std::ranges::find(asked, card) == asked.end())
-        throw std::invalid_argument(fmt::format("a dump of {}, which is not among the ops of this run", made.op));
+        throw std::invalid_argument(
+            fmt::format("a dump of {}, which is not among the ops of this run", made.op));
       for (const auto& note : made.notes) session.say("note: " + note);
       cases.push_back({std::move(made), fmt::format("{} --load {}{}", card->op(), shell_word(file),
                                                     dump_flags(options))});
@@ -74,15 +80,28 @@ int bench(const Tool& tool, const VerbName& verb, const Options& options) {
   Session session(tool, verb, options);
   if (options.load.empty()) announce(session, plan, target);
   if (!any_timed(target))
-    session.say("no timed device here: kernels are verified, and only the float64 oracle is timed, on this host");
+    session.say(
+        "no timed device here: kernels are verified, and only the float64 oracle is timed, on this "
+        "host");
   std::exception_ptr thrown;
   const std::vector<Loaded> loaded = load_all(tool, options, session);
   for (const auto& l : loaded)
-    enlist(l.made.id, [&] { return time_case(session, target, l.made, l.selection); }, thrown);
+    enlist(
+        l.made.id, [&] { return time_case(session, target, l.made, l.selection); }, thrown);
   for (const auto& planned : plan.cases)
-    enlist(planned.id, [&] {
-      return time_case(session, target, make_case(planned, options), planned.selection + measuring_flags(options));
-    }, thrown);
+    enlist(
+        planned.id,
+        [&]() -> double {
+          try {
+            return time_case(session, target, make_case(planned, options),
+                             planned.selection + measuring_flags(options));
+          } catch (const harness::BadRequest&
+                       e) {  // coordinates that make no case: the rest of a sweep goes on
+            session.bad_input(planned.id, e.what());
+            return 0;
+          }
+        },
+        thrown);
   Silent silent;
   if (!plan.cases.empty() || !loaded.empty()) benchmark::RunSpecifiedBenchmarks(&silent, "all");
   if (thrown) std::rethrow_exception(thrown);

@@ -10,15 +10,25 @@ using harness::Status;
 void Tally::count(Status status, bool survived) {
   survived_ += survived;
   switch (status) {
-    case Status::pass: ++passed_; break;
-    case Status::fail: ++failed_; break;
+    case Status::pass:
+      ++passed_;
+      break;
+    case Status::fail:
+      ++failed_;
+      break;
     case Status::error:
     case Status::timeout:
-    case Status::crash: ++errors_; break;
+    case Status::crash:
+      ++errors_;
+      break;
     case Status::inconclusive:
-    case Status::impossible: ++inconclusive_; break;
+    case Status::impossible:
+      ++inconclusive_;
+      break;
     case Status::skip:
-    case Status::unsupported: ++skipped_; break;
+    case Status::unsupported:
+      ++skipped_;
+      break;
   }
 }
 
@@ -43,13 +53,20 @@ std::string Tally::line() const {
   if (!extra.empty()) extra = " (" + extra + ")";
   const int total = judged() + errors_ + bad_input_;
   switch (exit_code()) {
-    case kFaultSurvived: return fmt::format("FAULT SURVIVED in {} of {}{}", survived_, total, extra);
-    case kWrong: return fmt::format("FAIL {} of {}{}", failed_, total, extra);
-    case kDevice: return fmt::format("ERROR {} of {}{}", errors_, total, extra);
-    case kUsage: return fmt::format("BAD INPUT {} of {}{}", bad_input_, total, extra);
-    case kInconclusive: return fmt::format("INCONCLUSIVE {} of {}{}", inconclusive_, total, extra);
-    case kNothingJudged: return fmt::format("NOTHING JUDGED{}", extra);
-    default: return fmt::format("PASS {} of {}{}", passed_, total, extra);
+    case kFaultSurvived:
+      return fmt::format("FAULT SURVIVED in {} of {}{}", survived_, total, extra);
+    case kWrong:
+      return fmt::format("FAIL {} of {}{}", failed_, total, extra);
+    case kDevice:
+      return fmt::format("ERROR {} of {}{}", errors_, total, extra);
+    case kUsage:
+      return fmt::format("BAD INPUT {} of {}{}", bad_input_, total, extra);
+    case kInconclusive:
+      return fmt::format("INCONCLUSIVE {} of {}{}", inconclusive_, total, extra);
+    case kNothingJudged:
+      return fmt::format("NOTHING JUDGED{}", extra);
+    default:
+      return fmt::format("PASS {} of {}{}", passed_, total, extra);
   }
 }
 

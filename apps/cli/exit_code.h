@@ -31,7 +31,8 @@ class Tally {
   std::string line() const;
 
  private:
-  int passed_ = 0, failed_ = 0, survived_ = 0, errors_ = 0, inconclusive_ = 0, skipped_ = 0, bad_input_ = 0;
+  int passed_ = 0, failed_ = 0, survived_ = 0, errors_ = 0, inconclusive_ = 0, skipped_ = 0,
+      bad_input_ = 0;
 };
 
 }  // namespace cli

@@ -20,7 +20,8 @@ namespace {
 void list_op(const harness::Card& card) {
   fmt::print("{:<14}{}\n", card.op(), card.contract().summary);
   for (const auto& axis : card.axes())
-    fmt::print("  axis   {:<30}{}\n", fmt::format("{}={}", axis.name, axis.default_value), axis.what);
+    fmt::print("  axis   {:<30}{}\n", fmt::format("{}={}", axis.name, axis.default_value),
+               axis.what);
   for (const auto& entry : card.suite()) fmt::print("  suite  {:<30}{}\n", entry.name, entry.axes);
   for (const auto& fault : card.faults()) fmt::print("  fault  {:<30}{}\n", fault.name, fault.what);
   fmt::print("\n");
@@ -30,7 +31,8 @@ void list_presets(const Tool& tool) {
   try {
     for (const auto& preset : read_presets(tool)) {
       const auto source = preset.cells.find("source");
-      fmt::print("preset {:<34}{}\n", preset.name, source == preset.cells.end() ? "" : source->second);
+      fmt::print("preset {:<34}{}\n", preset.name,
+                 source == preset.cells.end() ? "" : source->second);
     }
   } catch (const harness::BadRequest& e) {
     fmt::print("presets: none ({})\n", e.what());
@@ -53,10 +55,11 @@ void list_file(const std::string& file) {
   fmt::print("{}: {}, {} tensors\n", file, dump.format(), dump.entries().size());
   for (const auto& e : dump.entries()) {
     const bool dense = e.strides == harness::dense_strides(e.shape);
-    fmt::print("  {:<32}{:<9}{:<20}{}{}\n", e.name.empty() ? "(unnamed)" : e.name,
-               e.dtype ? std::string(toolkit::name_of(e.dtype)) : e.dtype_text + "?", toolkit::to_text(e.shape),
-               dense ? "dense" : "strides " + toolkit::to_text(e.strides),
-               e.storage.empty() ? "" : fmt::format(", view of {} at element {}", e.storage, e.offset));
+    fmt::print(
+        "  {:<32}{:<9}{:<20}{}{}\n", e.name.empty() ? "(unnamed)" : e.name,
+        e.dtype ? std::string(toolkit::name_of(e.dtype)) : e.dtype_text + "?",
+        toolkit::to_text(e.shape), dense ? "dense" : "strides " + toolkit::to_text(e.strides),
+        e.storage.empty() ? "" : fmt::format(", view of {} at element {}", e.storage, e.offset));
   }
   for (const auto& [key, text] : dump.metadata())
     if (!key.starts_with("view.")) fmt::print("  {} = {}\n", key, text);
@@ -72,8 +75,9 @@ int list(const Tool& tool, const VerbName&, const Options& options) {
   }
   for (const auto& word : options.files) {
     std::error_code error;
-    const bool is_path = std::filesystem::exists(word, error) || word.find('/') != std::string::npos ||
-                         word.ends_with(".npy") || word.ends_with(".safetensors");
+    const bool is_path = std::filesystem::exists(word, error) ||
+                         word.find('/') != std::string::npos || word.ends_with(".npy") ||
+                         word.ends_with(".safetensors");
     try {
       if (is_path)
         list_file(word);

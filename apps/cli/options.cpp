@@ -15,7 +15,8 @@ using harness::BadRequest;
 
 namespace {
 
-// CLI11 lets an option of a vector swallow all words that follow; here each flag takes one word and may be repeated.
+// CLI11 lets an option of a vector swallow all words that follow; here each flag takes one word and
+// may be repeated.
 CLI::Option* repeated(CLI::App& app, const std::string& flags, const std::string& value,
                       std::vector<std::string>& into, const std::string& what) {
   return app.add_option(flags, into, what)->allow_extra_args(false)->type_name(value);
@@ -23,74 +24,128 @@ CLI::Option* repeated(CLI::App& app, const std::string& flags, const std::string
 
 void add_cases(CLI::App& app, Options& o) {
   app.add_option("ops", o.ops, "ops, \"qsa.attend\" or \"attend\"; none: all")->type_name("");
-  repeated(app, "-a,--axis", "AXIS", o.axes, "name=v1,v2 or name=from:to:*2 (also :+step); [5,7] is one value")
+  repeated(app, "-a,--axis", "AXIS", o.axes,
+           "name=v1,v2 or name=from:to:*2 (also :+step); [5,7] is one value")
       ->group("Cases");
   app.add_option("-p,--preset", o.preset, "shapes of a model, see `list`; -a overrides them")
-      ->type_name("NAME")->group("Cases");
-  app.add_option("-f,--filter", o.filter, "only cases whose id matches")->type_name("REGEX")->group("Cases");
-  app.add_option("--seed", o.seed, "a case is its seed plus its axes")->type_name("N")->capture_default_str()
+      ->type_name("NAME")
       ->group("Cases");
-  app.add_flag("--allow-empty", o.allow_empty, "no case at all is no error (still exit 77)")->group("Cases");
-  app.add_flag("--dry-run", o.dry_run, "print case ids, bytes and flops; run nothing")->group("Cases");
+  app.add_option("-f,--filter", o.filter, "only cases whose id matches")
+      ->type_name("REGEX")
+      ->group("Cases");
+  app.add_option("--seed", o.seed, "a case is its seed plus its axes")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group("Cases");
+  app.add_flag("--allow-empty", o.allow_empty, "no case at all is no error (still exit 77)")
+      ->group("Cases");
+  app.add_flag("--dry-run", o.dry_run, "print case ids, bytes and flops; run nothing")
+      ->group("Cases");
 }
 
 void add_dumps(CLI::App& app, Options& o) {
-  app.add_option("--op", o.op, "the op, where the file does not say it")->type_name("OP")->group("Dumps");
+  app.add_option("--op", o.op, "the op, where the file does not say it")
+      ->type_name("OP")
+      ->group("Dumps");
   repeated(app, "--set", "K=V", o.set, "a scalar that the file lacks or has wrong")->group("Dumps");
-  repeated(app, "--tensor", "N=FILE", o.tensor, "name=file or name=file:key, a tensor of another file")->group("Dumps");
+  repeated(app, "--tensor", "N=FILE", o.tensor,
+           "name=file or name=file:key, a tensor of another file")
+      ->group("Dumps");
   repeated(app, "--map", "OURS=THEIRS", o.map, "the file's name of a tensor")->group("Dumps");
-  repeated(app, "--as", "N=DTYPE", o.as, "read the bits of a tensor as bf16, e4m3fn ...")->group("Dumps");
+  repeated(app, "--as", "N=DTYPE", o.as, "read the bits of a tensor as bf16, e4m3fn ...")
+      ->group("Dumps");
 }
 
 void add_target(CLI::App& app, Options& o) {
-  repeated(app, "-d,--device", "DEVICE", o.devices, "simt, cuda:0, hip:0 or all; default: first GPU, else simt")
+  repeated(app, "-d,--device", "DEVICE", o.devices,
+           "simt, cuda:0, hip:0 or all; default: first GPU, else simt")
       ->group("Where");
-  repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones")->group("Where");
+  repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones")
+      ->group("Where");
   app.add_option("--impl", o.implementations, "only these implementations; default: all of an op")
-      ->allow_extra_args(false)->delimiter(',')->type_name("A,B")->group("Where");
-  app.add_option("--wave", o.wave, "simt: lanes of a wave, 32 or 64")->type_name("32|64")->check(CLI::IsMember({32, 64}))
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->type_name("A,B")
       ->group("Where");
-  app.add_option("--order", o.order, "simt: order of lanes and waves: fwd, rev or seed:N")->type_name("ORDER")
+  app.add_option("--wave", o.wave, "simt: lanes of a wave, 32 or 64")
+      ->type_name("32|64")
+      ->check(CLI::IsMember({32, 64}))
       ->group("Where");
-  app.add_option("--timeout", o.timeout_s, "seconds a case may take, 0: no limit; a case that hangs ends the run")
-      ->type_name("S")->check(CLI::NonNegativeNumber)->capture_default_str()->group("Where");
+  app.add_option("--order", o.order, "simt: order of lanes and waves: fwd, rev or seed:N")
+      ->type_name("ORDER")
+      ->group("Where");
+  app.add_option("--timeout", o.timeout_s,
+                 "seconds a case may take, 0: no limit; a case that hangs ends the run")
+      ->type_name("S")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group("Where");
 }
 
 void add_judging(CLI::App& app, Options& o) {
-  app.add_option("--plant", o.plant, "damage each result on purpose; the judge has to notice (else exit 6)")
-      ->type_name("FAULT")->group("Judging");
-  app.add_flag("--strict", o.strict, "findings about the input count as failures")->group("Judging");
+  app.add_option("--plant", o.plant,
+                 "damage each result on purpose; the judge has to notice (else exit 6)")
+      ->type_name("FAULT")
+      ->group("Judging");
+  app.add_flag("--strict", o.strict, "findings about the input count as failures")
+      ->group("Judging");
 }
 
 void add_running(CLI::App& app, Options& o) {
-  auto* fast = app.add_flag("--fail-fast", o.fail_fast, "stop at the first case that does not pass")->group("Judging");
-  app.add_flag_function("--keep-going", [](int64_t) {}, "go on after a failure (the default)")->excludes(fast)->group("Judging");
+  auto* fast = app.add_flag("--fail-fast", o.fail_fast, "stop at the first case that does not pass")
+                   ->group("Judging");
+  app.add_flag_function(
+         "--keep-going", [](int64_t) {}, "go on after a failure (the default)")
+      ->excludes(fast)
+      ->group("Judging");
 }
 
 void add_measuring(CLI::App& app, Options& o) {
-  app.add_option("--l2", o.l2, "cold, warm or both")->type_name("STATE")
-      ->check(CLI::IsMember({"cold", "warm", "both"}))->capture_default_str()->group("Measuring");
-  app.add_option("--launch", o.launch, "graph or stream")->type_name("HOW")
-      ->check(CLI::IsMember({"graph", "stream"}))->capture_default_str()->group("Measuring");
-  app.add_option("--min-time", o.min_time_s, "seconds of sampling per row (up to 10 times that while it is noisy)")
-      ->type_name("S")->check(CLI::PositiveNumber)->capture_default_str()->group("Measuring");
+  app.add_option("--l2", o.l2, "cold, warm or both")
+      ->type_name("STATE")
+      ->check(CLI::IsMember({"cold", "warm", "both"}))
+      ->capture_default_str()
+      ->group("Measuring");
+  app.add_option("--launch", o.launch, "graph or stream")
+      ->type_name("HOW")
+      ->check(CLI::IsMember({"graph", "stream"}))
+      ->capture_default_str()
+      ->group("Measuring");
+  app.add_option("--min-time", o.min_time_s,
+                 "seconds of sampling per row (up to 10 times that while it is noisy)")
+      ->type_name("S")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group("Measuring");
   app.add_option("--max-noise", o.max_noise_pct,
-                 "percent; a noisier row is inconclusive. Default 5; the oracle's rows are held to it only if given")
-      ->type_name("PCT")->check(CLI::NonNegativeNumber)->group("Measuring");
+                 "percent; a noisier row is inconclusive. Default 5; the oracle's rows are held to "
+                 "it only if given")
+      ->type_name("PCT")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Measuring");
 }
 
 void add_reports(CLI::App& app, Options& o) {
-  app.add_option("--csv", o.csv, "rows; an existing file is appended to")->type_name("FILE")->group("Reports, - is stdout");
-  app.add_option("--json", o.json, "rows as JSON lines; appended to")->type_name("FILE")->group("Reports, - is stdout");
+  app.add_option("--csv", o.csv, "rows; an existing file is appended to")
+      ->type_name("FILE")
+      ->group("Reports, - is stdout");
+  app.add_option("--json", o.json, "rows as JSON lines; appended to")
+      ->type_name("FILE")
+      ->group("Reports, - is stdout");
   app.add_option("--junit", o.junit, "JUnit XML")->type_name("FILE")->group("Reports, - is stdout");
-  app.add_option("--md", o.markdown, "Markdown summary")->type_name("FILE")->group("Reports, - is stdout");
+  app.add_option("--md", o.markdown, "Markdown summary")
+      ->type_name("FILE")
+      ->group("Reports, - is stdout");
   auto* verbose = app.add_flag("-v,--verbose", o.verbose, "a line for every case, with findings")
                       ->group("Reports, - is stdout");
-  app.add_flag("-q,--quiet", o.quiet, "only the last line")->excludes(verbose)->group("Reports, - is stdout");
+  app.add_flag("-q,--quiet", o.quiet, "only the last line")
+      ->excludes(verbose)
+      ->group("Reports, - is stdout");
 }
 
 constexpr std::string_view kExits =
-    "Exit: 0 all judged cases pass, 1 a wrong result, 2 usage or bad input, 3 inconclusive, 5 device error or timeout,\n"
+    "Exit: 0 all judged cases pass, 1 a wrong result, 2 usage or bad input, 3 inconclusive, 5 "
+    "device error or timeout,\n"
     "      6 a planted fault survived, 77 nothing was judged here\n";
 
 std::string examples_of(const Tool& tool, const VerbName& verb) {
@@ -100,13 +155,15 @@ std::string examples_of(const Tool& tool, const VerbName& verb) {
   };
   switch (verb.verb) {
     case Verb::verify:
-      add(tool.families.size() > 1 ? " attend qsa.merge -d simt --csv rows.csv" : " decode -d simt --csv rows.csv");
+      add(tool.families.size() > 1 ? " attend qsa.merge -d simt --csv rows.csv"
+                                   : " decode -d simt --csv rows.csv");
       add(" -f ':rows=1' -v");
-      add(tool.families.size() > 1 ? " attend --plant last-token-lost   # must exit 1" :
-                                     " decode --plant last-token-lost   # must exit 1");
+      add(tool.families.size() > 1 ? " attend --plant last-token-lost   # must exit 1"
+                                   : " decode --plant last-token-lost   # must exit 1");
       break;
     case Verb::replay:
-      add(" call.safetensors -d cuda:0              # with actual.*: judged; without: run and judged");
+      add(" call.safetensors -d cuda:0              # with actual.*: judged; without: run and "
+          "judged");
       add(" other.safetensors --op score --map q=query --set compress_ratio=4");
       add(" partial_output.npy --op qsa.merge --tensor partial_lse=lse.npy");
       if (tool.families.size() == 1) text = text.substr(0, text.find('\n') + 1);
@@ -114,7 +171,8 @@ std::string examples_of(const Tool& tool, const VerbName& verb) {
     case Verb::bench:
       add(" --l2 both --csv rows.csv");
       add(tool.families[0] == "tq" ? " decode --plugin ./mine.so" : " attend --plugin ./mine.so");
-      add(tool.families[0] == "tq" ? " decode --load cache.safetensors" : " score --load call.safetensors");
+      add(tool.families[0] == "tq" ? " decode --load cache.safetensors"
+                                   : " score --load call.safetensors");
       break;
     case Verb::list:
       add("");
@@ -133,7 +191,8 @@ std::string left_side(const CLI::Option& option) {
   for (const auto& name : option.get_snames()) text += "-" + name + ", ";
   text += "--" + option.get_lnames().front();
   if (option.get_items_expected_max() > 0) {
-    text += " " + option.get_type_name().substr(0, option.get_type_name().find(':'));  // without the validators
+    text += " " + option.get_type_name().substr(
+                      0, option.get_type_name().find(':'));  // without the validators
   }
   return text;
 }
@@ -141,8 +200,10 @@ std::string left_side(const CLI::Option& option) {
 std::string help_of(const CLI::App& app) {
   std::vector<std::string> groups;
   for (const auto* option : app.get_options())
-    if (std::ranges::find(groups, option->get_group()) == groups.end()) groups.push_back(option->get_group());
-  std::string text = fmt::format("{}: {}\nUsage: {} [FLAGS]", app.get_name(), app.get_description(), app.get_name());
+    if (std::ranges::find(groups, option->get_group()) == groups.end())
+      groups.push_back(option->get_group());
+  std::string text = fmt::format("{}: {}\nUsage: {} [FLAGS]", app.get_name(), app.get_description(),
+                                 app.get_name());
   for (const auto* option : app.get_options())
     if (option->get_positional()) text += fmt::format(" [{}...]", option->get_name(true));
   text += "\n";
@@ -167,7 +228,8 @@ std::vector<std::string> flags_of(const CLI::App& app) {
 
 }  // namespace
 
-bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std::string>& words, Options& o) {
+bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std::string>& words,
+                   Options& o) {
   CLI::App app(std::string(verb.what), fmt::format("{} {}", tool.name, verb.word));
   app.option_defaults()->take_last();
   app.allow_extras();
@@ -197,16 +259,20 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       add_reports(app, o);
       break;
     case Verb::list:
-      app.add_option("files", o.files, "safetensors or .npy files, ops, presets; none: all ops and presets")->type_name("");
+      app.add_option("files", o.files,
+                     "safetensors or .npy files, ops, presets; none: all ops and presets")
+          ->type_name("");
       break;
     case Verb::env:
       repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones");
       break;
   }
-  const std::string notes = verb.verb == Verb::list || verb.verb == Verb::env ? "" : "\n" + std::string(kExits);
+  const std::string notes =
+      verb.verb == Verb::list || verb.verb == Verb::env ? "" : "\n" + std::string(kExits);
   app.footer("Examples:\n" + examples_of(tool, verb) + notes);
   try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them last first
+    app.parse(
+        std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them last first
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", help_of(app));
     return false;
@@ -216,12 +282,14 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
   const auto extras = app.remaining();
   if (!extras.empty()) {
     const std::string flag = extras.front().substr(0, extras.front().find('='));
-    throw BadRequest(fmt::format("unknown {} '{}'{}; see {} {} --help", flag.starts_with('-') ? "flag" : "word", flag,
+    throw BadRequest(fmt::format("unknown {} '{}'{}; see {} {} --help",
+                                 flag.starts_with('-') ? "flag" : "word", flag,
                                  harness::nearest_hint(flag, flags_of(app)), tool.name, verb.word));
   }
-  if (verb.verb == Verb::bench && o.load.empty() && (!o.op.empty() || !o.set.empty() || !o.tensor.empty() ||
-                                                     !o.map.empty() || !o.as.empty()))
-    throw BadRequest("--op, --set, --tensor, --map and --as complete a dump: they need --load FILE");
+  if (verb.verb == Verb::bench && o.load.empty() &&
+      (!o.op.empty() || !o.set.empty() || !o.tensor.empty() || !o.map.empty() || !o.as.empty()))
+    throw BadRequest(
+        "--op, --set, --tensor, --map and --as complete a dump: they need --load FILE");
   if (!o.load.empty() && (!o.axes.empty() || !o.preset.empty()))
     throw BadRequest("--load takes the case from a dump: -a and -p do not go with it");
   return true;

@@ -37,8 +37,9 @@ struct Options {
   bool verbose = false, quiet = false;
 };
 
-// Parses the words after the verb. Throws harness::BadRequest (with the nearest flag where one is unknown).
-// Returns false where help was asked for and printed.
-bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std::string>& words, Options& options);
+// Parses the words after the verb. Throws harness::BadRequest (with the nearest flag where one is
+// unknown). Returns false where help was asked for and printed.
+bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std::string>& words,
+                   Options& options);
 
 }  // namespace cli

@@ -35,17 +35,20 @@ std::vector<std::string> axis_names(const std::vector<const Card*>& ops) {
   return names;
 }
 
-// The coordinates that differ from the defaults, so that equal cases have equal ids however they were asked for.
+// The coordinates that differ from the defaults, so that equal cases have equal ids however they
+// were asked for.
 Coordinates without_defaults(const Card& card, Coordinates at) {
   for (const auto& axis : card.axes())
-    if (const auto it = at.find(axis.name); it != at.end() && it->second == axis.default_value) at.erase(it);
+    if (const auto it = at.find(axis.name); it != at.end() && it->second == axis.default_value)
+      at.erase(it);
   return at;
 }
 
 // The name of the suite entry with these very coordinates; "axes" where there is none.
 std::string label_of(const Card& card, const Coordinates& at) {
   for (const auto& entry : card.suite())
-    if (without_defaults(card, harness::parse_coordinates(entry.axes)) == at) return std::string(entry.name);
+    if (without_defaults(card, harness::parse_coordinates(entry.axes)) == at)
+      return std::string(entry.name);
   return "axes";
 }
 
@@ -55,8 +58,10 @@ class Planner {
       : options_(options), explicit_(!options.ops.empty()), ops_(resolve_ops(tool, options.ops)) {
     for (const auto& text : options.axes) sweeps_.push_back(parse_sweep(text));
     for (const auto& sweep : sweeps_) {
-      if (std::ranges::any_of(ops_, [&](const Card* c) { return has_axis(*c, sweep.axis); })) continue;
-      throw BadRequest(fmt::format("unknown axis '{}'{}; `list` shows the axes of each op", sweep.axis,
+      if (std::ranges::any_of(ops_, [&](const Card* c) { return has_axis(*c, sweep.axis); }))
+        continue;
+      throw BadRequest(fmt::format("unknown axis '{}'{}; `list` shows the axes of each op",
+                                   sweep.axis,
                                    harness::nearest_hint(sweep.axis, axis_names(ops_))));
     }
     if (!options.preset.empty()) preset_ = find_preset(tool, options.preset);
@@ -82,8 +87,8 @@ class Planner {
     for (const Card* card : ops_)
       for (const auto& fault : card->faults()) names.emplace_back(fault.name);
     if (std::ranges::find(names, options_.plant) == names.end())
-      throw BadRequest(fmt::format("unknown fault '{}'{}; `list` shows the faults of each op", options_.plant,
-                                   harness::nearest_hint(options_.plant, names)));
+      throw BadRequest(fmt::format("unknown fault '{}'{}; `list` shows the faults of each op",
+                                   options_.plant, harness::nearest_hint(options_.plant, names)));
   }
 
   std::string why_left_out(const Card& card) const {
@@ -108,7 +113,8 @@ class Planner {
       add(card, {}, at, preset_ ? preset_->name : "");
   }
 
-  void add(const Card& card, std::string label, const Coordinates& given, const std::string& preset) {
+  void add(const Card& card, std::string label, const Coordinates& given,
+           const std::string& preset) {
     Planned p{&card, {}, preset, without_defaults(card, given), {}};
     if (label.empty()) label = preset.empty() ? label_of(card, p.at) : preset;
     p.id = harness::case_id(card.op(), label, card.axes(), p.at);
@@ -132,16 +138,20 @@ class Planner {
       try {
         pattern = std::regex(options_.filter, std::regex::ECMAScript);
       } catch (const std::regex_error& e) {
-        throw BadRequest(fmt::format("filter '{}' is no regular expression: {}", options_.filter, e.what()));
+        throw BadRequest(
+            fmt::format("filter '{}' is no regular expression: {}", options_.filter, e.what()));
       }
       const size_t before = plan_.cases.size();
-      std::erase_if(plan_.cases, [&](const Planned& p) { return !std::regex_search(p.id, pattern); });
+      std::erase_if(plan_.cases,
+                    [&](const Planned& p) { return !std::regex_search(p.id, pattern); });
       if (plan_.cases.empty() && !options_.allow_empty)
-        throw BadRequest(fmt::format("filter '{}' matches none of {} cases (--dry-run prints their ids; --allow-empty "
-                                     "accepts that)",
-                                     options_.filter, before));
+        throw BadRequest(fmt::format(
+            "filter '{}' matches none of {} cases (--dry-run prints their ids; --allow-empty "
+            "accepts that)",
+            options_.filter, before));
     }
-    if (plan_.cases.empty() && !options_.allow_empty) throw BadRequest("these ops, axes and presets make no case");
+    if (plan_.cases.empty() && !options_.allow_empty)
+      throw BadRequest("these ops, axes and presets make no case");
   }
 
   const Options& options_;
@@ -174,7 +184,8 @@ std::vector<const Card*> resolve_ops(const Tool& tool, const std::vector<std::st
         throw BadRequest(e.what());
       }
       if (!is_of(tool, *card))
-        throw BadRequest(fmt::format("op '{}' is not one of {}: it belongs to {}", card->op(), tool.name,
+        throw BadRequest(fmt::format("op '{}' is not one of {}: it belongs to {}", card->op(),
+                                     tool.name,
                                      card->op().starts_with("tq.") ? "tq-bench" : "qsa-bench"));
     }
     if (std::ranges::find(ops, card) == ops.end()) ops.push_back(card);
@@ -191,8 +202,9 @@ std::optional<harness::Fault> find_fault(const Card& card, const std::string& na
 }
 
 std::string shell_word(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                             "0123456789_-+=.,:/@%") == std::string::npos;
+  const bool plain = !word.empty() && word.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789_-+=.,:/@%") == std::string::npos;
   if (plain) return word;
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);

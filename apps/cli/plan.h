@@ -26,7 +26,8 @@ struct Plan {
 };
 
 // The ops that the words mean; all of the tool's families where there is none. Throws BadRequest.
-std::vector<const harness::Card*> resolve_ops(const Tool& tool, const std::vector<std::string>& words);
+std::vector<const harness::Card*> resolve_ops(const Tool& tool,
+                                              const std::vector<std::string>& words);
 
 // Throws BadRequest for unknown names and for a filter that leaves nothing (unless --allow-empty).
 Plan make_plan(const Tool& tool, const Options& options);

@@ -23,7 +23,8 @@ constexpr size_t kMostColumns = 64;
 
 // $TOOLKIT_DATASETS, else `datasets` beside the executable (the build copies it there).
 std::filesystem::path folder() {
-  if (const char* set = std::getenv("TOOLKIT_DATASETS"); set && *set) return std::filesystem::path(set) / "presets";
+  if (const char* set = std::getenv("TOOLKIT_DATASETS"); set && *set)
+    return std::filesystem::path(set) / "presets";
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   return self.parent_path() / "datasets" / "presets";
@@ -32,23 +33,29 @@ std::filesystem::path folder() {
 std::vector<std::string> split_header(const std::string& line) {
   std::vector<std::string> names(1);
   for (const char c : line)
-    if (c == ',') names.emplace_back();
-    else if (c != '"' && c != '\r' && c != ' ') names.back() += c;
+    if (c == ',')
+      names.emplace_back();
+    else if (c != '"' && c != '\r' && c != ' ')
+      names.back() += c;
   return names;
 }
 
-// fccp wants the number of columns at compile time: the file's own names first, then names that no file has.
+// fccp wants the number of columns at compile time: the file's own names first, then names that no
+// file has.
 template <size_t... I>
-std::vector<std::map<std::string, std::string>> read_rows(const std::string& file, std::index_sequence<I...>) {
+std::vector<std::map<std::string, std::string>> read_rows(const std::string& file,
+                                                          std::index_sequence<I...>) {
   const std::vector<std::string> header = [&] {
     io::LineReader lines(file);
     const char* line = lines.next_line();
     return split_header(line ? line : "");
   }();
   if (header.size() > kMostColumns)
-    throw BadRequest(fmt::format("{}: expected at most {} columns, got {}", file, kMostColumns, header.size()));
+    throw BadRequest(
+        fmt::format("{}: expected at most {} columns, got {}", file, kMostColumns, header.size()));
   std::array<std::string, kMostColumns> names;
-  for (size_t i = 0; i < kMostColumns; ++i) names[i] = i < header.size() ? header[i] : fmt::format("\x01{}", i);
+  for (size_t i = 0; i < kMostColumns; ++i)
+    names[i] = i < header.size() ? header[i] : fmt::format("\x01{}", i);
   io::CSVReader<kMostColumns, io::trim_chars<' '>, io::double_quote_escape<',', '"'>> csv(file);
   csv.read_header(io::ignore_missing_column, names[I]...);
   std::array<char*, kMostColumns> cells{};
@@ -78,16 +85,19 @@ harness::Coordinates Preset::coordinates(const harness::Card& card) const {
 std::vector<Preset> read_presets(const Tool& tool) {
   std::vector<Preset> presets;
   for (const auto family : tool.families) {
-    const auto file = folder() / (family == "tq" ? "turboquant.csv" : fmt::format("{}.csv", family));
+    const auto file =
+        folder() / (family == "tq" ? "turboquant.csv" : fmt::format("{}.csv", family));
     try {
       for (auto& cells : read_rows(file.string(), std::make_index_sequence<kMostColumns>())) {
         const std::string name = cells["preset"];
-        if (name.empty()) throw BadRequest(fmt::format("{}: a row has no name in column preset", file.string()));
+        if (name.empty())
+          throw BadRequest(fmt::format("{}: a row has no name in column preset", file.string()));
         cells.erase("preset");
         presets.push_back({name, std::string(family), std::move(cells)});
       }
     } catch (const io::error::base& e) {
-      throw BadRequest(fmt::format("presets: {} (TOOLKIT_DATASETS names the folder that holds presets/)", e.what()));
+      throw BadRequest(fmt::format(
+          "presets: {} (TOOLKIT_DATASETS names the folder that holds presets/)", e.what()));
     }
   }
   return presets;

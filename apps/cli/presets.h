@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes of real models: datasets/presets/*.csv, one file a family. The column `preset` names a row; a column `heads` sets
-// that axis of every op that has it, `score.heads` that of one op and wins; all other columns are for people.
+// Shapes of real models: datasets/presets/*.csv, one file a family. The column `preset` names a
+// row; a column `heads` sets that axis of every op that has it, `score.heads` that of one op and
+// wins; all other columns are for people.
 #pragma once
 
 #include <map>
@@ -15,8 +16,8 @@ namespace cli {
 
 struct Preset {
   std::string name;
-  std::string family;                         // "qsa", "tq"
-  std::map<std::string, std::string> cells;   // column -> text, empty cells left out
+  std::string family;                        // "qsa", "tq"
+  std::map<std::string, std::string> cells;  // column -> text, empty cells left out
   // What of it concerns an op.
   harness::Coordinates coordinates(const harness::Card& card) const;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `replay`: per file, judge the results that it brings, or run a kernel on its inputs and judge that; where it brings
-// the truth too, compare the oracle with it.
+// `replay`: per file, judge the results that it brings, or run a kernel on its inputs and judge
+// that; where it brings the truth too, compare the oracle with it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,8 +28,9 @@ void check_fault(const std::string& fault) {
   for (const auto* card : harness::cards())
     for (const auto& f : card->faults()) names.emplace_back(f.name);
   if (!fault.empty() && std::ranges::find(names, fault) == names.end())
-    throw harness::BadRequest(fmt::format("unknown fault '{}'{}; `list` shows the faults of each op", fault,
-                                          harness::nearest_hint(fault, names)));
+    throw harness::BadRequest(
+        fmt::format("unknown fault '{}'{}; `list` shows the faults of each op", fault,
+                    harness::nearest_hint(fault, names)));
 }
 
 class Replay {
@@ -89,12 +90,14 @@ class Replay {
   // A step's stages are judged one by one on the inputs that each really had.
   void judge_step(const harness::Case& made, const std::string& selection) {
     harness::Row row = row_of_actual(made, selection);
-    const Verdict v = session_.watched(row, [&] { return harness::judge_stages(made, made.actual); });
+    const Verdict v =
+        session_.watched(row, [&] { return harness::judge_stages(made, made.actual); });
     row.set("digest", harness::digest_of(made.actual));
     session_.finish_row(std::move(row), v);
   }
 
-  void judge_actual(const harness::Card& card, const harness::Case& made, const std::string& selection) {
+  void judge_actual(const harness::Card& card, const harness::Case& made,
+                    const std::string& selection) {
     harness::Row row = row_of_actual(made, selection);
     if (!harness::has_rows(card, made)) {
       Verdict v;

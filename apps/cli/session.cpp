@@ -29,7 +29,9 @@ std::string utc_now(const char* format) {
   return fmt::format(fmt::runtime(format), fmt::gmtime(std::chrono::system_clock::now()));
 }
 
-std::string join(const std::vector<std::string>& texts) { return fmt::format("{}", fmt::join(texts, "; ")); }
+std::string join(const std::vector<std::string>& texts) {
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
 
 // The dtype that names a case: the first tensor of the contract.
 std::string dtype_of(const harness::Case& made) {
@@ -89,10 +91,12 @@ void Session::say(const std::string& line) {
   std::fflush(out_);
 }
 
-void Session::complain(const std::string& line) { fmt::print(stderr, "{}: {}\n", tool_.name, line); }
+void Session::complain(const std::string& line) {
+  fmt::print(stderr, "{}: {}\n", tool_.name, line);
+}
 
-Row Session::row_of(const harness::Case& made, const harness::Device* device, const std::string& implementation,
-                    const std::string& selection) const {
+Row Session::row_of(const harness::Case& made, const harness::Device* device,
+                    const std::string& implementation, const std::string& selection) const {
   Row row;
   row.set("schema", int64_t{harness::kSchema});
   row.set("run_id", run_id_);
@@ -104,7 +108,8 @@ Row Session::row_of(const harness::Case& made, const harness::Device* device, co
   row.set("case_id", made.id);
   row.set("shape", made.shape);
   row.set("preset", made.preset);
-  if (options_.files.empty() && options_.load.empty()) row.set("seed", static_cast<int64_t>(made.seed));
+  if (options_.files.empty() && options_.load.empty())
+    row.set("seed", static_cast<int64_t>(made.seed));
   if (device) {
     const tk_device_info& info = device->info();
     row.set("backend", device->backend());
@@ -125,7 +130,8 @@ Row Session::row_of(const harness::Case& made, const harness::Device* device, co
   return row;
 }
 
-std::string target_flags(const Options& o, const harness::Device* device, const std::string& implementation) {
+std::string target_flags(const Options& o, const harness::Device* device,
+                         const std::string& implementation) {
   std::string text;
   if (device) text += " -d " + device->name();
   if (device && device->backend() == "simt") {
@@ -156,7 +162,8 @@ void Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
     row.set("nonfinite", v.nonfinite);
     row.set("first_bad", v.first_bad);
   }
-  const bool bad = v.status != Status::pass && v.status != Status::skip && v.status != Status::unsupported;
+  const bool bad =
+      v.status != Status::pass && v.status != Status::skip && v.status != Status::unsupported;
   {
     const std::lock_guard lock(mutex_);
     if (judged || bad) tally_.count(v.status, survived);
@@ -171,18 +178,22 @@ void Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
 }
 
 void Session::print(const Row& row, const Verdict& v) {
-  const bool routine = v.status == Status::pass || v.status == Status::skip || v.status == Status::unsupported;
+  const bool routine =
+      v.status == Status::pass || v.status == Status::skip || v.status == Status::unsupported;
   if (routine && !options_.verbose && row.text("time_us_median").empty()) return;
   std::string word(name_of(v.status));
   if (!routine) std::ranges::transform(word, word.begin(), ::toupper);
   std::string line = fmt::format("{} {} [{}]", word, row.text("case_id"), who(row));
   if (v.judged > 0 && routine) line += "  " + share_text(v);
   if (!row.text("time_us_median").empty())
-    line += fmt::format("  {:.2f} us", std::get<double>(row.at("time_us_median")));
+    line += fmt::format("  {:.2f} us{}{}", std::get<double>(row.at("time_us_median")),
+                        row.text("l2").empty() ? "" : " " + row.text("l2"),
+                        row.text("launch").empty() ? "" : " " + row.text("launch"));
   if (!v.reason.empty()) line += (routine ? "  " : "\n    ") + v.reason;
   if (!routine) {
     if (!v.first_bad.empty() && v.first_bad != v.reason) line += "\n    " + v.first_bad;
-    if (v.used_share > 1 && std::isfinite(v.used_share)) line += fmt::format("\n    worst error {}", share_text(v));
+    if (v.used_share > 1 && std::isfinite(v.used_share))
+      line += fmt::format("\n    worst error {}", share_text(v));
     line += "\n    repro: " + row.text("repro");
   }
   if (options_.verbose || !routine)
@@ -215,8 +226,11 @@ int Session::give_up() {
   tally_.count(Status::timeout);
   reports_.add(current_);
   reports_.finish();
-  fmt::print(out_, "TIMEOUT {} [{}]\n    {}; the run ends here, later cases did not run\n    repro: {}\n{}\n",
-             current_.text("case_id"), who(current_), current_.text("reason"), current_.text("repro"), tally_.line());
+  fmt::print(
+      out_,
+      "TIMEOUT {} [{}]\n    {}; the run ends here, later cases did not run\n    repro: {}\n{}\n",
+      current_.text("case_id"), who(current_), current_.text("reason"), current_.text("repro"),
+      tally_.line());
   std::fflush(out_);
   return tally_.exit_code();
 }

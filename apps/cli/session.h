@@ -23,17 +23,18 @@ namespace cli {
 
 class Session {
  public:
-  // Opens the reports, so that a path that cannot be written ends the run before it begins (BadRequest).
+  // Opens the reports, so that a path that cannot be written ends the run before it begins
+  // (BadRequest).
   Session(const Tool& tool, const VerbName& verb, const Options& options);
 
   // Lines for people; with a report on standard output they go to standard error.
-  void say(const std::string& line);         // not with -q
-  void complain(const std::string& line);    // always, to standard error
+  void say(const std::string& line);       // not with -q
+  void complain(const std::string& line);  // always, to standard error
 
-  // Identity and machine of a row, filled from a case, a device (nullptr: the host) and an implementation's label.
-  // `selection`: the words that select the case, after the verb.
-  harness::Row row_of(const harness::Case& made, const harness::Device* device, const std::string& implementation,
-                      const std::string& selection) const;
+  // Identity and machine of a row, filled from a case, a device (nullptr: the host) and an
+  // implementation's label. `selection`: the words that select the case, after the verb.
+  harness::Row row_of(const harness::Case& made, const harness::Device* device,
+                      const std::string& implementation, const std::string& selection) const;
 
   // The row that is written with status `timeout` where `watched` does not return in time.
   template <class Work>
@@ -43,8 +44,10 @@ class Session {
     return work();
   }
 
-  // Counts, writes and prints one row. `judged` is false for rows that time something which is no kernel under test.
-  void finish_row(harness::Row row, harness::Verdict verdict, bool survived = false, bool judged = true);
+  // Counts, writes and prints one row. `judged` is false for rows that time something which is no
+  // kernel under test.
+  void finish_row(harness::Row row, harness::Verdict verdict, bool survived = false,
+                  bool judged = true);
   void bad_input(const std::string& file, const std::string& what);  // a file that cannot be judged
   bool should_stop() const { return stop_; }  // --fail-fast and a case did not pass
 
@@ -82,6 +85,7 @@ class Session {
 // "cuda:0 (NVIDIA H200, sm_90)", for the first line of a run.
 std::string describe(const harness::Device& device);
 // The flags that bring back where a case ran: "-d simt --wave 64 --order seed:3 --impl portable".
-std::string target_flags(const Options& options, const harness::Device* device, const std::string& implementation);
+std::string target_flags(const Options& options, const harness::Device* device,
+                         const std::string& implementation);
 
 }  // namespace cli

@@ -23,25 +23,30 @@ std::optional<int64_t> integer(std::string_view text) {
   return value;
 }
 
-// "a:b", "a:b:*k" or "a:b:+s"; nothing where the text is no range at all (then it is a plain value).
+// "a:b", "a:b:*k" or "a:b:+s"; nothing where the text is no range at all (then it is a plain
+// value).
 std::optional<std::vector<std::string>> range(std::string_view text) {
   const size_t first = text.find(':');
   if (first == std::string_view::npos) return {};
   const size_t second = text.find(':', first + 1);
   const auto from = integer(text.substr(0, first));
-  const auto to = integer(text.substr(first + 1, second == std::string_view::npos ? second : second - first - 1));
+  const auto to = integer(
+      text.substr(first + 1, second == std::string_view::npos ? second : second - first - 1));
   if (!from || !to) return {};
   const std::string_view step = second == std::string_view::npos ? "+1" : text.substr(second + 1);
   const auto by = step.size() > 1 ? integer(step.substr(1)) : std::nullopt;
   const bool times = step.starts_with('*');
-  if (!by || (!times && !step.starts_with('+')) || *by < (times ? 2 : 1) || (times && *from < 1) || *from > *to)
-    throw BadRequest(fmt::format("range '{}': expected from:to, from:to:+step (>= 1) or from:to:*factor (>= 2) with "
-                                 "from <= to",
-                                 text));
+  if (!by || (!times && !step.starts_with('+')) || *by < (times ? 2 : 1) || (times && *from < 1) ||
+      *from > *to)
+    throw BadRequest(fmt::format(
+        "range '{}': expected from:to, from:to:+step (>= 1) or from:to:*factor (>= 2) with "
+        "from <= to",
+        text));
   std::vector<std::string> values;
   for (int64_t v = *from; v <= *to;) {
     values.push_back(std::to_string(v));
-    if (values.size() > kMostValues) throw BadRequest(fmt::format("range '{}' has too many values", text));
+    if (values.size() > kMostValues)
+      throw BadRequest(fmt::format("range '{}' has too many values", text));
     if (times ? v > *to / *by : v > *to - *by) break;
     v = times ? v * *by : v + *by;
   }
@@ -53,7 +58,8 @@ std::optional<std::vector<std::string>> range(std::string_view text) {
 Sweep parse_sweep(std::string_view text) {
   const size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0)
-    throw BadRequest(fmt::format("axis '{}': expected name=value, name=v1,v2 or name=from:to:*2", text));
+    throw BadRequest(
+        fmt::format("axis '{}': expected name=value, name=v1,v2 or name=from:to:*2", text));
   Sweep sweep{std::string(text.substr(0, equals)), {}};
   std::string_view rest = text.substr(equals + 1);
   for (bool more = true; more;) {
@@ -80,7 +86,8 @@ Sweep parse_sweep(std::string_view text) {
   return sweep;
 }
 
-std::vector<harness::Coordinates> combine(const harness::Coordinates& base, const std::vector<Sweep>& sweeps) {
+std::vector<harness::Coordinates> combine(const harness::Coordinates& base,
+                                          const std::vector<Sweep>& sweeps) {
   std::vector<harness::Coordinates> all{base};
   for (const auto& sweep : sweeps) {
     std::vector<harness::Coordinates> next;

@@ -22,7 +22,8 @@ std::string order_option(const std::string& order) {
   uint64_t seed = 0;
   const std::string_view text = std::string_view(order).substr(std::min<size_t>(5, order.size()));
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (!order.starts_with("seed:") || text.empty() || error != std::errc{} || end != text.data() + text.size())
+  if (!order.starts_with("seed:") || text.empty() || error != std::errc{} ||
+      end != text.data() + text.size())
     throw BadRequest(fmt::format("order '{}': expected fwd, rev or seed:N", order));
   return order;
 }
@@ -39,31 +40,36 @@ std::vector<std::string> device_words(harness::Registry& registry) {
 }  // namespace
 
 Target::Target(const Options& options)
-    : options_(options), registry_(harness::Registry::default_folders(), options.wave ? options.wave : 32) {
+    : options_(options),
+      registry_(harness::Registry::default_folders(), options.wave ? options.wave : 32) {
   const std::string order = options.order.empty() ? "" : order_option(options.order);
   for (const auto& file : options.plugins) registry_.add(file);
   for (const auto& name : options.devices) {
     const auto known = registry_.backends();
     const std::string backend = name.substr(0, name.find(':'));
     if (name == "all" || std::ranges::find(known, backend) != known.end()) continue;
-    throw BadRequest(fmt::format("unknown device '{}'{}; expected {}, with an index as in cuda:0, or all", name,
-                                 harness::nearest_hint(name, device_words(registry_)), fmt::join(known, ", ")));
+    throw BadRequest(
+        fmt::format("unknown device '{}'{}; expected {}, with an index as in cuda:0, or all", name,
+                    harness::nearest_hint(name, device_words(registry_)), fmt::join(known, ", ")));
   }
   devices_ = harness::find_devices(registry_, options.devices, absent_);
-  const bool simt = std::ranges::any_of(devices_, [](const auto& d) { return d.backend() == "simt"; });
+  const bool simt =
+      std::ranges::any_of(devices_, [](const auto& d) { return d.backend() == "simt"; });
   if (!simt && (options.wave || !order.empty()))
-    throw BadRequest(fmt::format("{} is an option of simt, but the device is {}", options.wave ? "--wave" : "--order",
-                                 devices_.front().name()));
+    throw BadRequest(fmt::format("{} is an option of simt, but the device is {}",
+                                 options.wave ? "--wave" : "--order", devices_.front().name()));
   for (const auto& device : devices_)
     if (device.backend() == "simt" && !order.empty()) device.set_option("order", order);
 }
 
-std::vector<harness::Implementation> Target::implementations(const harness::Device& device, std::string_view op) {
+std::vector<harness::Implementation> Target::implementations(const harness::Device& device,
+                                                             std::string_view op) {
   auto all = registry_.implementations(device.backend(), op);
   if (options_.implementations.empty()) return all;
   std::erase_if(all, [&](const harness::Implementation& i) {
     const std::string bare = i.label.substr(i.label.find('/') + 1);
-    return std::ranges::none_of(options_.implementations, [&](const auto& w) { return w == i.label || w == bare; });
+    return std::ranges::none_of(options_.implementations,
+                                [&](const auto& w) { return w == i.label || w == bare; });
   });
   return all;
 }
@@ -81,14 +87,16 @@ void Target::check(const std::vector<const harness::Card*>& ops) {
     if (std::ranges::find(names, word) == names.end()) {
       std::ranges::sort(names);
       names.erase(std::unique(names.begin(), names.end()), names.end());
-      throw BadRequest(fmt::format("unknown implementation '{}'{}; these ops have {} here", word,
-                                   harness::nearest_hint(word, names),
-                                   names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+      throw BadRequest(
+          fmt::format("unknown implementation '{}'{}; these ops have {} here", word,
+                      harness::nearest_hint(word, names),
+                      names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
   for (const auto& plugin : registry_.added())
     for (const auto& op : plugin->op_names())
       if (!harness::find_card(op))
-        throw BadRequest(fmt::format("{}: implements an op '{}' that does not exist{}", plugin->file().string(), op,
+        throw BadRequest(fmt::format("{}: implements an op '{}' that does not exist{}",
+                                     plugin->file().string(), op,
                                      harness::nearest_hint(op, op_names)));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices and implementations of a run, as --device, --plugin, --impl, --wave and --order ask for them.
+// The devices and implementations of a run, as --device, --plugin, --impl, --wave and --order ask
+// for them.
 #pragma once
 
 #include <memory>
@@ -18,11 +19,15 @@ class Target {
  public:
   // Throws BadRequest, Absent, DeviceError.
   explicit Target(const Options& options);
-  std::vector<harness::Device>& devices() { return devices_; }
-  const std::vector<std::string>& absent() const { return absent_; }  // backends that `all` left out
+  const std::vector<harness::Device>& devices() const { return devices_; }
+  const std::vector<std::string>& absent() const {
+    return absent_;
+  }  // backends that `all` left out
   // Those of --impl, or all.
-  std::vector<harness::Implementation> implementations(const harness::Device& device, std::string_view op);
-  // Refuses (BadRequest) an --impl that no op has on these devices, and says what a plugin offers in vain.
+  std::vector<harness::Implementation> implementations(const harness::Device& device,
+                                                       std::string_view op);
+  // Refuses (BadRequest) an --impl that no op has on these devices, and says what a plugin offers
+  // in vain.
   void check(const std::vector<const harness::Card*>& ops);
   harness::Registry& registry() { return registry_; }
 

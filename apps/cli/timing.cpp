@@ -22,8 +22,9 @@ using harness::Verdict;
 
 namespace {
 
-constexpr std::string_view kOracle = "oracle (float64, host)";  // the only thing timed where no device is
-constexpr double kMaxNoise = 5;                                 // percent, on a timed device
+constexpr std::string_view kOracle =
+    "oracle (float64, host)";    // the only thing timed where no device is
+constexpr double kMaxNoise = 5;  // percent, on a timed device
 constexpr int kEmptySamples = 25;
 
 harness::SamplingRules rules_of(const Options& o) {
@@ -56,8 +57,8 @@ void set_times(Row& row, const harness::Summary& s, const harness::Cost& cost) {
 void hold_to_noise(Verdict& v, const harness::Summary& s, double most) {
   if (v.status != Status::pass || s.noise_pct <= most) return;
   v.status = Status::inconclusive;
-  v.reason = fmt::format("noise {:.2f} % of the median after {} samples, wanted at most {} %", s.noise_pct, s.samples,
-                         most);
+  v.reason = fmt::format("noise {:.2f} % of the median after {} samples, wanted at most {} %",
+                         s.noise_pct, s.samples, most);
 }
 
 // One implementation on its way through a case.
@@ -68,8 +69,8 @@ struct Candidate {
 
 class DeviceBench {
  public:
-  DeviceBench(Session& session, Target& target, const harness::Device& device, const harness::Truth& truth,
-              const std::string& selection)
+  DeviceBench(Session& session, Target& target, const harness::Device& device,
+              const harness::Truth& truth, const std::string& selection)
       : session_(session), target_(target), device_(device), truth_(truth), selection_(selection) {}
 
   double run() {
@@ -99,13 +100,14 @@ class DeviceBench {
       Row row = row_of(i);
       Verdict v;
       try {
-        Candidate candidate{i, std::make_unique<harness::Placement>(device_, truth_.card(), truth_.made())};
+        Candidate candidate{
+            i, std::make_unique<harness::Placement>(device_, truth_.card(), truth_.made())};
         const auto ended = run_once(device_, i, *candidate.placement);
         v.status = ended.status;
         v.reason = ended.reason;
         if (v.status == Status::pass) {
-          const auto outcome =
-              judge_results(truth_, candidate.placement->results(), {}, candidate.placement->trespasses());
+          const auto outcome = judge_results(truth_, candidate.placement->results(), {},
+                                             candidate.placement->trespasses());
           row.set("digest", outcome.digest);
           v = outcome.verdict;
         }
@@ -130,9 +132,10 @@ class DeviceBench {
       row.set("l2", std::string(name_of(condition.cache)));
       row.set("launch", std::string(name_of(condition.launch)));
       try {
-        timers.push_back(
-            std::make_unique<harness::KernelTimer>(device_, c.implementation, *c.placement, condition));
-        if (timers.back()->flushed()) row.set("flush_bytes", static_cast<int64_t>(timers.back()->flushed()));
+        timers.push_back(std::make_unique<harness::KernelTimer>(device_, c.implementation,
+                                                                *c.placement, condition));
+        if (timers.back()->flushed())
+          row.set("flush_bytes", static_cast<int64_t>(timers.back()->flushed()));
         timers.back()->launch_once();  // the first replay also loads code
         rows.push_back(std::move(row));
         timed.push_back(&c);
@@ -155,7 +158,8 @@ class DeviceBench {
     }
   }
 
-  void finish(Row row, Candidate& c, harness::KernelTimer& timer, const harness::Summary& summary, double most) {
+  void finish(Row row, Candidate& c, harness::KernelTimer& timer, const harness::Summary& summary,
+              double most) {
     std::vector<double> empty;
     for (int i = 0; i < kEmptySamples; ++i) empty.push_back(timer.sample_empty());
     set_times(row, summary, truth_.card().cost(truth_.made()));
@@ -165,7 +169,8 @@ class DeviceBench {
     timer.launch_once();
     auto outcome = judge_results(truth_, c.placement->results(), {}, c.placement->trespasses());
     if (outcome.verdict.status == Status::fail)
-      outcome.verdict.reason = "right before timing, wrong as it was timed; " + outcome.verdict.reason;
+      outcome.verdict.reason =
+          "right before timing, wrong as it was timed; " + outcome.verdict.reason;
     hold_to_noise(outcome.verdict, summary, most);
     row.set("digest", outcome.digest);
     session_.finish_row(std::move(row), outcome.verdict);
@@ -207,7 +212,8 @@ bool any_timed(Target& target) {
   return std::ranges::any_of(target.devices(), [](const auto& d) { return d.timed(); });
 }
 
-double time_case(Session& session, Target& target, const harness::Case& made, const std::string& selection) {
+double time_case(Session& session, Target& target, const harness::Case& made,
+                 const std::string& selection) {
   if (session.should_stop()) return 0;
   const harness::Card& card = *harness::find_card(made.op);
   if (!any_timed(target)) {
@@ -219,13 +225,21 @@ double time_case(Session& session, Target& target, const harness::Case& made, co
     judge_on_devices(session, target, card, made, selection);  // says that there are none
     return 0;
   }
-  const harness::Truth truth(card, made);
   double median = 0;
-  for (auto& device : target.devices()) {
+  for (const auto& device : target.devices()) {
     if (!device.timed()) continue;  // simt beside a GPU (-d all): qsa-verify is for it
-    device.select();
     const Row row = session.row_of(made, &device, "", selection);
-    median = session.watched(row, [&] { return DeviceBench(session, target, device, truth, selection).run(); });
+    try {
+      device.select();
+      const harness::Truth truth(card, made);
+      median = session.watched(
+          row, [&] { return DeviceBench(session, target, device, truth, selection).run(); });
+    } catch (const std::exception& e) {  // out of memory, say: the other cases go on
+      Verdict v;
+      v.status = Status::error;
+      v.reason = e.what();
+      session.finish_row(row, v);
+    }
   }
   return median;
 }
@@ -236,7 +250,8 @@ std::string measuring_flags(const Options& o) {
   if (o.l2 != defaults.l2) text += " --l2 " + o.l2;
   if (o.launch != defaults.launch) text += " --launch " + o.launch;
   if (o.min_time_s != defaults.min_time_s) text += fmt::format(" --min-time {}", o.min_time_s);
-  if (o.max_noise_pct != defaults.max_noise_pct) text += fmt::format(" --max-noise {}", o.max_noise_pct);
+  if (o.max_noise_pct != defaults.max_noise_pct)
+    text += fmt::format(" --max-noise {}", o.max_noise_pct);
   return text;
 }
 

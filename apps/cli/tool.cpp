@@ -17,8 +17,8 @@ namespace cli {
 namespace {
 
 std::string help(const Tool& tool) {
-  std::string text = fmt::format("{} {} ({}): {}\n\nUsage: {} VERB ...\n", tool.name, version(), git_sha(), tool.what,
-                                 tool.name);
+  std::string text = fmt::format("{} {} ({}): {}\n\nUsage: {} VERB ...\n", tool.name, version(),
+                                 git_sha(), tool.what, tool.name);
   for (const auto& verb : tool.verbs) text += fmt::format("  {:<8}{}\n", verb.word, verb.what);
   text += "\nExamples:\n";
   for (const auto example : tool.examples) text += fmt::format("  {}\n", example);
@@ -29,11 +29,16 @@ int run_verb(const Tool& tool, const VerbName& verb, const std::vector<std::stri
   Options options;
   if (!parse_options(tool, verb, words, options)) return kPass;
   switch (verb.verb) {
-    case Verb::verify: return verify(tool, verb, options);
-    case Verb::replay: return replay(tool, verb, options);
-    case Verb::list: return list(tool, verb, options);
-    case Verb::bench: return bench(tool, verb, options);
-    case Verb::env: return env(tool, verb, options);
+    case Verb::verify:
+      return verify(tool, verb, options);
+    case Verb::replay:
+      return replay(tool, verb, options);
+    case Verb::list:
+      return list(tool, verb, options);
+    case Verb::bench:
+      return bench(tool, verb, options);
+    case Verb::env:
+      return env(tool, verb, options);
   }
   return kUsage;
 }
@@ -57,7 +62,8 @@ int dispatch(const Tool& tool, const std::vector<std::string>& words) {
     names.emplace_back(verb.word);
   }
   throw harness::BadRequest(fmt::format("unknown verb '{}'{}; expected {}", words[0],
-                                        harness::nearest_hint(words[0], names), fmt::join(names, ", ")));
+                                        harness::nearest_hint(words[0], names),
+                                        fmt::join(names, ", ")));
 }
 
 }  // namespace

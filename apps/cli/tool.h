@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three programs differ in their name, the families that they know and their verbs; all else is shared.
+// The three programs differ in their name, the families that they know and their verbs; all else is
+// shared.
 #pragma once
 
 #include <string>
@@ -17,8 +18,8 @@ struct VerbName {
 };
 
 struct Tool {
-  std::string_view name;      // "qsa-verify"
-  std::string_view what;      // one line
+  std::string_view name;                   // "qsa-verify"
+  std::string_view what;                   // one line
   std::vector<std::string_view> families;  // "qsa", "tq"
   std::vector<VerbName> verbs;
   std::vector<std::string_view> examples;  // three command lines, each with a comment

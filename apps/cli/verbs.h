@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function a verb. Each returns the exit code; BadRequest, Absent and DeviceError end in tool_main.
+// One function a verb. Each returns the exit code; BadRequest, Absent and DeviceError end in
+// tool_main.
 #pragma once
 
 #include "cli/options.h"

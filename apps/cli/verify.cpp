@@ -20,8 +20,15 @@ int verify(const Tool& tool, const VerbName& verb, const Options& options) {
   announce(session, plan, target);
   for (size_t i = 0; i < plan.cases.size() && !session.should_stop(); ++i) {
     const Planned& planned = plan.cases[i];
-    const harness::Case made = make_case(planned, options);
-    judge_on_devices(session, target, *planned.card, made, planned.selection);
+    try {
+      judge_on_devices(session, target, *planned.card, make_case(planned, options),
+                       planned.selection);
+    } catch (const harness::BadRequest&
+                 e) {  // coordinates that make no case: the rest of a sweep goes on
+      session.bad_input(planned.id, e.what());
+    } catch (const toolkit::Violation& e) {
+      session.bad_input(planned.id, fmt::format("{}: {}", planned.id, e.what()));
+    }
     const bool last_of_op = i + 1 == plan.cases.size() || plan.cases[i + 1].card != planned.card;
     if (last_of_op || session.should_stop()) session.summarize_op(planned.card->op());
   }

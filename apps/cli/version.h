@@ -5,7 +5,8 @@
 
 namespace cli {
 
-std::string_view git_sha();  // of the built tree, "-dirty" where it was changed; "unknown" without git
+std::string_view
+git_sha();  // of the built tree, "-dirty" where it was changed; "unknown" without git
 std::string_view version();  // "0.1.0"
 
 }  // namespace cli

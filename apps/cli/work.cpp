@@ -42,7 +42,8 @@ int dry_run(const Plan& plan, const Options& options) {
   for (const auto& planned : plan.cases) {
     const harness::Case made = make_case(planned, options);
     const harness::Cost cost = planned.card->cost(made);
-    fmt::print("{}  bytes={:.0f} flops={:.0f}  {}\n", planned.id, cost.bytes, cost.flops, made.shape);
+    fmt::print("{}  bytes={:.0f} flops={:.0f}  {}\n", planned.id, cost.bytes, cost.flops,
+               made.shape);
   }
   fmt::print("{} cases, none was run (--dry-run)\n", plan.cases.size());
   return plan.cases.empty() ? kNothingJudged : kPass;
@@ -52,24 +53,27 @@ void announce(Session& session, const Plan& plan, const Target& target) {
   std::set<std::string_view> ops;
   for (const auto& planned : plan.cases) ops.insert(planned.card->op());
   std::string devices;
-  for (const auto& device : const_cast<Target&>(target).devices())
+  for (const auto& device : target.devices())
     devices += (devices.empty() ? "" : ", ") + describe(device);
-  session.say(fmt::format("seed {}: {} case{} of {} op{} on {}", session.options().seed, plan.cases.size(),
-                          plan.cases.size() == 1 ? "" : "s", ops.size(), ops.size() == 1 ? "" : "s", devices));
+  session.say(fmt::format("seed {}: {} case{} of {} op{} on {}", session.options().seed,
+                          plan.cases.size(), plan.cases.size() == 1 ? "" : "s", ops.size(),
+                          ops.size() == 1 ? "" : "s", devices));
   for (const auto& line : target.absent()) session.say(line);
   for (const auto& line : plan.left_out) session.say("left out: " + line);
 }
 
-void judge_on_devices(Session& session, Target& target, const harness::Card& card, const harness::Case& made,
-                      const std::string& selection) {
-  const auto plant = session.options().plant.empty() ? std::nullopt : find_fault(card, session.options().plant);
+void judge_on_devices(Session& session, Target& target, const harness::Card& card,
+                      const harness::Case& made, const std::string& selection) {
+  const auto plant =
+      session.options().plant.empty() ? std::nullopt : find_fault(card, session.options().plant);
   std::optional<harness::Truth> truth;
-  for (auto& device : target.devices()) {
+  for (const auto& device : target.devices()) {
     const auto implementations = target.implementations(device, card.op());
     if (implementations.empty())
-      session.finish_row(session.row_of(made, &device, "", selection),
-                         without_judging(Status::unsupported, fmt::format("no implementation of {} on {}", card.op(),
-                                                                          device.name())));
+      session.finish_row(
+          session.row_of(made, &device, "", selection),
+          without_judging(Status::unsupported,
+                          fmt::format("no implementation of {} on {}", card.op(), device.name())));
     for (const auto& implementation : implementations) {
       if (session.should_stop()) return;
       harness::Row row = session.row_of(made, &device, implementation.label, selection);
@@ -77,13 +81,20 @@ void judge_on_devices(Session& session, Target& target, const harness::Card& car
         session.finish_row(std::move(row), without_judging(Status::skip, "0 rows"));
         continue;
       }
-      if (!truth) truth.emplace(card, made);
-      const harness::Cost cost = card.cost(made);
-      row.set("bytes", cost.bytes);
-      row.set("flops", cost.flops);
-      const auto outcome = session.watched(row, [&] { return run_case(device, implementation, *truth, plant); });
-      row.set("digest", outcome.digest);
-      session.finish_row(std::move(row), outcome.verdict, outcome.survived);
+      try {
+        if (!truth) truth.emplace(card, made);
+        const harness::Cost cost = card.cost(made);
+        row.set("bytes", cost.bytes);
+        row.set("flops", cost.flops);
+        const auto outcome =
+            session.watched(row, [&] { return run_case(device, implementation, *truth, plant); });
+        row.set("digest", outcome.digest);
+        session.finish_row(std::move(row), outcome.verdict, outcome.survived);
+      } catch (const toolkit::Violation&) {
+        throw;                             // the case itself is at fault
+      } catch (const std::exception& e) {  // out of memory, say: the other cases go on
+        session.finish_row(std::move(row), without_judging(Status::error, e.what()));
+      }
     }
   }
 }

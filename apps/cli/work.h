@@ -20,8 +20,9 @@ int dry_run(const Plan& plan, const Options& options);
 // The first lines of a run: seed, cases, devices, what was left out and why.
 void announce(Session& session, const Plan& plan, const Target& target);
 
-// Runs every chosen implementation on every device and writes their rows. The case keeps its contract.
-void judge_on_devices(Session& session, Target& target, const harness::Card& card, const harness::Case& made,
-                      const std::string& selection);
+// Runs every chosen implementation on every device and writes their rows. The case keeps its
+// contract.
+void judge_on_devices(Session& session, Target& target, const harness::Card& card,
+                      const harness::Case& made, const std::string& selection);
 
 }  // namespace cli

@@ -13,10 +13,12 @@ namespace harness {
 std::string_view name_of(Cache cache) { return cache == Cache::cold ? "cold" : "warm"; }
 std::string_view name_of(Launch launch) { return launch == Launch::graph ? "graph" : "stream"; }
 
-uint64_t flush_bytes(const Device& device) { return std::max<uint64_t>(256'000'000, 2 * device.info().l2_bytes); }
+uint64_t flush_bytes(const Device& device) {
+  return std::max<uint64_t>(256'000'000, 2 * device.info().l2_bytes);
+}
 
-KernelTimer::KernelTimer(const Device& device, const Implementation& implementation, Placement& placement,
-                         Condition condition)
+KernelTimer::KernelTimer(const Device& device, const Implementation& implementation,
+                         Placement& placement, Condition condition)
     : device_(device),
       implementation_(implementation),
       placement_(placement),
@@ -24,9 +26,11 @@ KernelTimer::KernelTimer(const Device& device, const Implementation& implementat
       stream_(device),
       begin_(device),
       end_(device) {
-  if (condition.cache == Cache::cold) flush_ = std::make_unique<DeviceMemory>(device, flush_bytes(device));
+  if (condition.cache == Cache::cold)
+    flush_ = std::make_unique<DeviceMemory>(device, flush_bytes(device));
   if (condition.launch == Launch::stream) return;
-  if (!device.graphs()) throw DeviceError(fmt::format("{} has no graphs; use --launch stream", device.name()));
+  if (!device.graphs())
+    throw DeviceError(fmt::format("{} has no graphs; use --launch stream", device.name()));
   graph_ = std::make_unique<CapturedGraph>(device, stream_, [&] { enqueue(); });
   empty_ = std::make_unique<CapturedGraph>(device, stream_, [] {});
 }
@@ -46,8 +50,8 @@ void KernelTimer::enqueue() {
                                   message[0] ? message.data() : "it gives no reason"));
 }
 
-// What runs before a sample, outside the timed interval. It also keeps the device busy while the host enqueues, so
-// that the events do not time the host.
+// What runs before a sample, outside the timed interval. It also keeps the device busy while the
+// host enqueues, so that the events do not time the host.
 void KernelTimer::prepare() {
   if (flush_)
     flush_->fill(++byte_, stream_.get());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times one implementation on a placed case by device events: replay of a captured graph or a launch on a stream, with
-// a cold or a warm L2.
+// Times one implementation on a placed case by device events: replay of a captured graph or a
+// launch on a stream, with a cold or a warm L2.
 #pragma once
 
 #include <memory>
@@ -54,9 +54,10 @@ class CapturedGraph {
 
 class KernelTimer {
  public:
-  // The placement has run once (run_once), so its workspace is there. Throws DeviceError, also where the
-  // implementation cannot be captured ("not capturable: ...").
-  KernelTimer(const Device& device, const Implementation& implementation, Placement& placement, Condition condition);
+  // The placement has run once (run_once), so its workspace is there. Throws DeviceError, also
+  // where the implementation cannot be captured ("not capturable: ...").
+  KernelTimer(const Device& device, const Implementation& implementation, Placement& placement,
+              Condition condition);
   double sample();        // microseconds of one launch
   double sample_empty();  // the same with nothing launched (an empty graph; nothing on a stream)
   void launch_once();     // exactly as it is timed; waits

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes samples of several subjects in turn (interleaved, so that a drifting clock hits all alike) until each one's
-// median is sure enough or the time is up.
+// Takes samples of several subjects in turn (interleaved, so that a drifting clock hits all alike)
+// until each one's median is sure enough or the time is up.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 namespace harness {
 
 struct SamplingRules {
-  double min_time_s = 0.1;     // of a subject: it is sampled at least that long
-  double max_time_s = 1;       // ... and, while it is noisy, at most that long (but 3 samples at least)
+  double min_time_s = 0.1;  // of a subject: it is sampled at least that long
+  double max_time_s = 1;  // ... and, while it is noisy, at most that long (but 3 samples at least)
   double max_noise_pct = 5;
   int min_samples = 10;
 };

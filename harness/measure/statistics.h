@@ -9,8 +9,8 @@ namespace harness {
 struct Summary {
   int samples = 0;
   double min = 0, q1 = 0, median = 0, q3 = 0;  // microseconds
-  // 95 % confidence interval of the median from order statistics (no assumption about the distribution); the whole
-  // range below 6 samples, where there is no such interval.
+  // 95 % confidence interval of the median from order statistics (no assumption about the
+  // distribution); the whole range below 6 samples, where there is no such interval.
   double median_lo = 0, median_hi = 0;
   double noise_pct = 0;  // half of that interval in percent of the median
 };

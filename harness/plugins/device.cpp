@@ -15,8 +15,8 @@ int32_t parse_index(std::string_view name, std::string_view text) {
   int32_t index = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
   if (error != std::errc{} || end != text.data() + text.size() || index < 0)
-    throw BadRequest(fmt::format("device '{}': expected a backend and an index such as cuda:0, got index '{}'", name,
-                                 text));
+    throw BadRequest(fmt::format(
+        "device '{}': expected a backend and an index such as cuda:0, got index '{}'", name, text));
   return index;
 }
 
@@ -30,8 +30,9 @@ Device::Device(Registry& registry, std::string_view name) {
   int32_t count = 0;
   check(runtime_->device_count(&count), "counting devices");
   if (index_ >= count)
-    throw BadRequest(fmt::format("device '{}': there {} {} {} device{}, so the last index is {}", name,
-                                 count == 1 ? "is" : "are", count, backend_, count == 1 ? "" : "s", count - 1));
+    throw BadRequest(fmt::format("device '{}': there {} {} {} device{}, so the last index is {}",
+                                 name, count == 1 ? "is" : "are", count, backend_,
+                                 count == 1 ? "" : "s", count - 1));
   info_.struct_size = sizeof info_;
   check(runtime_->device_info(index_, &info_), "asking for the device's properties");
   select();
@@ -49,11 +50,13 @@ void Device::check(tk_status status, std::string_view what) const {
 }
 
 void Device::set_option(const std::string& option, const std::string& value) const {
-  const bool has = runtime_->struct_size >= offsetof(tk_runtime, set_option) + sizeof(void*) && runtime_->set_option;
+  const bool has = runtime_->struct_size >= offsetof(tk_runtime, set_option) + sizeof(void*) &&
+                   runtime_->set_option;
   if (!has) throw BadRequest(fmt::format("device '{}' has no option '{}'", name_, option));
   if (runtime_->set_option(option.c_str(), value.c_str()) == TK_OK) return;
   const char* text = runtime_->last_error();
-  throw BadRequest(fmt::format("device '{}': option {}={} is refused: {}", name_, option, value, text ? text : ""));
+  throw BadRequest(fmt::format("device '{}': option {}={} is refused: {}", name_, option, value,
+                               text ? text : ""));
 }
 
 std::vector<Device> find_devices(Registry& registry, const std::vector<std::string>& names,
@@ -75,28 +78,32 @@ std::vector<Device> find_devices(Registry& registry, const std::vector<std::stri
     }
     int32_t count = 0;
     if (registry.runtime(backend).device_count(&count) != TK_OK) continue;
-    for (int32_t i = 0; i < (all ? count : 1); ++i) devices.emplace_back(registry, fmt::format("{}:{}", backend, i));
+    for (int32_t i = 0; i < (all ? count : 1); ++i)
+      devices.emplace_back(registry, fmt::format("{}:{}", backend, i));
     if (!all && !devices.empty()) break;
   }
-  if (devices.empty())
-    throw Absent(fmt::format("no device at all: {}", fmt::join(absent, "; ")));
+  if (devices.empty()) throw Absent(fmt::format("no device at all: {}", fmt::join(absent, "; ")));
   return devices;
 }
 
 DeviceMemory::DeviceMemory(const Device& device, uint64_t bytes)
     : device_(&device), bytes_(bytes), memory_(nullptr, Release{&device.runtime()}) {
   void* memory = nullptr;
-  device.check(device.runtime().allocate(bytes ? bytes : 1, &memory), fmt::format("allocating {} bytes", bytes));
+  device.check(device.runtime().allocate(bytes ? bytes : 1, &memory),
+               fmt::format("allocating {} bytes", bytes));
   memory_.reset(static_cast<std::byte*>(memory));
 }
 
 void DeviceMemory::write(uint64_t offset, const void* from, uint64_t bytes) const {
-  if (bytes) device_->check(device_->runtime().copy_in(data() + offset, from, bytes, nullptr), "copying to the device");
+  if (bytes)
+    device_->check(device_->runtime().copy_in(data() + offset, from, bytes, nullptr),
+                   "copying to the device");
 }
 
 void DeviceMemory::read(uint64_t offset, void* to, uint64_t bytes) const {
   if (bytes)
-    device_->check(device_->runtime().copy_out(to, data() + offset, bytes, nullptr), "copying from the device");
+    device_->check(device_->runtime().copy_out(to, data() + offset, bytes, nullptr),
+                   "copying from the device");
 }
 
 void DeviceMemory::fill(uint8_t byte, void* stream) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device of a backend, and what lives on it: memory, streams, graphs, events. All functions throw DeviceError with
-// the backend's own text.
+// One device of a backend, and what lives on it: memory, streams, graphs, events. All functions
+// throw DeviceError with the backend's own text.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace harness {
 
 class Device {
  public:
-  // "simt", "cuda:0", "hip:1", "mine:0"; without an index the first. Throws BadRequest (unknown, index out of range),
-  // Absent, DeviceError.
+  // "simt", "cuda:0", "hip:1", "mine:0"; without an index the first. Throws BadRequest (unknown,
+  // index out of range), Absent, DeviceError.
   Device(Registry& registry, std::string_view name);
 
   const std::string& name() const { return name_; }        // "cuda:0"; "simt"
@@ -36,8 +36,8 @@ class Device {
   tk_device_info info_{};
 };
 
-// The devices of a request: each name, "all", or the default (the first GPU, else simt) where there is none.
-// Backends that "all" leaves out are named in `absent`.
+// The devices of a request: each name, "all", or the default (the first GPU, else simt) where there
+// is none. Backends that "all" leaves out are named in `absent`.
 std::vector<Device> find_devices(Registry& registry, const std::vector<std::string>& names,
                                  std::vector<std::string>& absent);
 

@@ -14,7 +14,9 @@ namespace harness {
 namespace {
 constexpr std::array<std::string_view, 3> kShipped{"cuda", "hip", "simt"};  // GPUs first
 
-bool is_shipped(std::string_view backend) { return std::ranges::find(kShipped, backend) != kShipped.end(); }
+bool is_shipped(std::string_view backend) {
+  return std::ranges::find(kShipped, backend) != kShipped.end();
+}
 }  // namespace
 
 Registry::Registry(std::vector<std::filesystem::path> folders, int wave)
@@ -25,33 +27,39 @@ std::vector<std::filesystem::path> Registry::default_folders() {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) folders.push_back(self.parent_path());
-  if (const char* more = std::getenv("TOOLKIT_PLUGIN_DIR"); more && *more) folders.emplace_back(more);
+  if (const char* more = std::getenv("TOOLKIT_PLUGIN_DIR"); more && *more)
+    folders.emplace_back(more);
   return folders;
 }
 
 void Registry::add(const std::filesystem::path& file) {
   auto plugin = std::make_unique<Plugin>(file);
   if (plugin->runtime() && is_shipped(plugin->name()))
-    throw BadRequest(fmt::format("{}: its backend is called '{}' like a shipped one; expected another name, or "
-                                 "runs_on = \"{}\" without a runtime",
-                                 file.string(), plugin->name(), plugin->name()));
+    throw BadRequest(
+        fmt::format("{}: its backend is called '{}' like a shipped one; expected another name, or "
+                    "runs_on = \"{}\" without a runtime",
+                    file.string(), plugin->name(), plugin->name()));
   for (const auto& other : added_)
     if (other->name() == plugin->name())
-      throw BadRequest(fmt::format("{}: a plugin '{}' was already loaded from {}", file.string(), plugin->name(),
-                                   other->file().string()));
+      throw BadRequest(fmt::format("{}: a plugin '{}' was already loaded from {}", file.string(),
+                                   plugin->name(), other->file().string()));
   const bool known = plugin->runtime() || is_shipped(plugin->backend()) ||
-                     std::ranges::any_of(added_, [&](auto& p) { return p->runtime() && p->name() == plugin->backend(); });
+                     std::ranges::any_of(added_, [&](auto& p) {
+                       return p->runtime() && p->name() == plugin->backend();
+                     });
   if (!known)
-    throw BadRequest(fmt::format("{}: runs on backend '{}', which nobody brings; expected cuda, hip, simt or the name "
-                                 "of an earlier --plugin with a runtime",
-                                 file.string(), plugin->backend()));
+    throw BadRequest(fmt::format(
+        "{}: runs on backend '{}', which nobody brings; expected cuda, hip, simt or the name "
+        "of an earlier --plugin with a runtime",
+        file.string(), plugin->backend()));
   added_.push_back(std::move(plugin));
 }
 
 Registry::Entry& Registry::entry(std::string_view backend) {
   if (const auto it = shipped_.find(backend); it != shipped_.end()) return it->second;
   Entry& made = shipped_[std::string(backend)];
-  const std::string file = fmt::format("kernels-{}{}.so", backend, backend == "simt" && wave_ == 64 ? "-w64" : "");
+  const std::string file =
+      fmt::format("kernels-{}{}.so", backend, backend == "simt" && wave_ == 64 ? "-w64" : "");
   std::string looked_in;
   for (const auto& folder : folders_) {
     if (std::error_code error; !std::filesystem::exists(folder / file, error)) {
@@ -61,7 +69,8 @@ Registry::Entry& Registry::entry(std::string_view backend) {
     try {
       auto plugin = std::make_unique<Plugin>(folder / file);
       if (!plugin->runtime() || plugin->name() != backend)
-        made.absent = fmt::format("{} is not the plugin of backend {}", (folder / file).string(), backend);
+        made.absent =
+            fmt::format("{} is not the plugin of backend {}", (folder / file).string(), backend);
       else
         made.plugin = std::move(plugin);
     } catch (const BadRequest& e) {
@@ -107,14 +116,16 @@ const tk_runtime& Registry::runtime(std::string_view backend) {
   return *e.plugin->runtime();
 }
 
-std::vector<Implementation> Registry::implementations(std::string_view backend, std::string_view op) {
+std::vector<Implementation> Registry::implementations(std::string_view backend,
+                                                      std::string_view op) {
   std::vector<Implementation> found;
   if (is_shipped(backend))
     if (const Plugin* p = shipped(backend))
       for (const tk_op* o : p->ops(op)) found.push_back({o->implementation, o});
   for (const auto& p : added_)
     if (p->backend() == backend)
-      for (const tk_op* o : p->ops(op)) found.push_back({fmt::format("{}/{}", p->name(), o->implementation), o});
+      for (const tk_op* o : p->ops(op))
+        found.push_back({fmt::format("{}/{}", p->name(), o->implementation), o});
   return found;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All plugins of a run: the shipped ones beside the executable, loaded when first asked for, and those of --plugin.
+// All plugins of a run: the shipped ones beside the executable, loaded when first asked for, and
+// those of --plugin.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +28,8 @@ class Registry {
 
   void add(const std::filesystem::path& file);  // --plugin; throws BadRequest
 
-  // The runtime of a backend. Throws Absent with the reason, or BadRequest for a backend that nobody knows.
+  // The runtime of a backend. Throws Absent with the reason, or BadRequest for a backend that
+  // nobody knows.
   const tk_runtime& runtime(std::string_view backend);
   // Why a backend is absent; empty where it is present.
   std::string why_absent(std::string_view backend);

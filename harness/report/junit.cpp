@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JUnit: a test suite per op, a test case per row; skipped and unsupported cases are skipped, never passed.
+// JUnit: a test suite per op, a test case per row; skipped and unsupported cases are skipped, never
+// passed.
 #include <fmt/format.h>
 
 #include <map>
@@ -14,13 +15,20 @@ namespace {
 std::string xml(std::string_view text) {
   std::string out;
   for (const unsigned char c : text) {
-    if (c == '&') out += "&amp;";
-    else if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '"') out += "&quot;";
-    else if (c < 0x20 && c != '\t') out += ' ';  // no XML 1.0 character
-    else if (c >= 0x80) out += '?';              // the text may be no valid UTF-8; a broken report helps nobody
-    else out += static_cast<char>(c);
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (c < 0x20 && c != '\t')
+      out += ' ';  // no XML 1.0 character
+    else if (c >= 0x80)
+      out += '?';  // the text may be no valid UTF-8; a broken report helps nobody
+    else
+      out += static_cast<char>(c);
   }
   return out;
 }
@@ -43,7 +51,8 @@ struct Counts {
     skipped += k == Kind::skipped;
   }
   std::string attributes() const {
-    return fmt::format(R"(tests="{}" failures="{}" errors="{}" skipped="{}")", tests, failures, errors, skipped);
+    return fmt::format(R"(tests="{}" failures="{}" errors="{}" skipped="{}")", tests, failures,
+                       errors, skipped);
   }
 };
 
@@ -56,15 +65,20 @@ std::string test_case(const Row& row) {
   const std::string reason = row.text("reason"), bad = row.text("first_bad");
   const std::string message = xml(reason.empty() ? bad : reason);
   switch (kind_of(status)) {
-    case Kind::pass: return head + "/>\n";
-    case Kind::skipped: return fmt::format("{}>\n      <skipped message=\"{}\"/>\n    </testcase>\n", head, message);
+    case Kind::pass:
+      return head + "/>\n";
+    case Kind::skipped:
+      return fmt::format("{}>\n      <skipped message=\"{}\"/>\n    </testcase>\n", head, message);
     case Kind::error:
-      return fmt::format("{}>\n      <error type=\"{}\" message=\"{}\">{}</error>\n    </testcase>\n", head, status,
-                         message, xml(row.text("repro")));
-    case Kind::failure: break;
+      return fmt::format(
+          "{}>\n      <error type=\"{}\" message=\"{}\">{}</error>\n    </testcase>\n", head,
+          status, message, xml(row.text("repro")));
+    case Kind::failure:
+      break;
   }
-  return fmt::format("{}>\n      <failure type=\"{}\" message=\"{}\">{} | {}</failure>\n    </testcase>\n", head, status,
-                     message, xml(bad), xml(row.text("repro")));
+  return fmt::format(
+      "{}>\n      <failure type=\"{}\" message=\"{}\">{} | {}</failure>\n    </testcase>\n", head,
+      status, message, xml(bad), xml(row.text("repro")));
 }
 
 class JunitSink : public Sink {
@@ -93,11 +107,13 @@ std::string junit_document(const std::vector<Row>& rows) {
   std::string text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
   text += fmt::format("<testsuites {}>\n", all.attributes());
   for (const auto& [op, suite] : suites)
-    text += fmt::format("  <testsuite name=\"{}\" {}>\n{}  </testsuite>\n", xml(op), suite.first.attributes(),
-                        suite.second);
+    text += fmt::format("  <testsuite name=\"{}\" {}>\n{}  </testsuite>\n", xml(op),
+                        suite.first.attributes(), suite.second);
   return text + "</testsuites>\n";
 }
 
-std::unique_ptr<Sink> junit_sink(const std::string& path) { return std::make_unique<JunitSink>(path); }
+std::unique_ptr<Sink> junit_sink(const std::string& path) {
+  return std::make_unique<JunitSink>(path);
+}
 
 }  // namespace harness

@@ -24,13 +24,15 @@ class CsvSink : public Sink {
     std::getline(old, header);
     if (!header.empty() && header.back() == '\r') header.pop_back();
     if (header != csv_header())
-      throw BadRequest(fmt::format("{}: has other columns than these rows (schema {}); expected a new file or one of "
-                                   "the same schema",
-                                   path, kSchema));
+      throw BadRequest(fmt::format(
+          "{}: has other columns than these rows (schema {}); expected a new file or one of "
+          "the same schema",
+          path, kSchema));
     old.clear();
     old.seekg(-1, std::ios::end);
     if (old.get() != '\n')
-      throw BadRequest(fmt::format("{}: ends in the middle of a line; repair it or name another file", path));
+      throw BadRequest(
+          fmt::format("{}: ends in the middle of a line; repair it or name another file", path));
   }
   void add(const Row& row) override { file_.write(csv_line(row) + "\n"); }
 
@@ -50,7 +52,9 @@ class JsonSink : public Sink {
 }  // namespace
 
 std::unique_ptr<Sink> csv_sink(const std::string& path) { return std::make_unique<CsvSink>(path); }
-std::unique_ptr<Sink> json_sink(const std::string& path) { return std::make_unique<JsonSink>(path); }
+std::unique_ptr<Sink> json_sink(const std::string& path) {
+  return std::make_unique<JsonSink>(path);
+}
 
 void Reports::add(const Row& row) {
   const std::lock_guard lock(mutex_);

@@ -35,7 +35,8 @@ bool is_bad(const Row& row) {
 
 double number(const Row& row, std::string_view column) {
   if (const auto* real = std::get_if<double>(&row.at(column))) return *real;
-  if (const auto* integer = std::get_if<int64_t>(&row.at(column))) return static_cast<double>(*integer);
+  if (const auto* integer = std::get_if<int64_t>(&row.at(column)))
+    return static_cast<double>(*integer);
   return 0;
 }
 
@@ -43,10 +44,12 @@ std::string failures(const std::vector<Row>& rows) {
   std::string text;
   for (const Row& row : rows) {
     if (!is_bad(row)) continue;
-    text += fmt::format("- **{}** `{}` [{}]\n", row.text("status"), row.text("case_id"), who(row, "device"));
+    text += fmt::format("- **{}** `{}` [{}]\n", row.text("status"), row.text("case_id"),
+                        who(row, "device"));
     for (const auto column : {"reason", "first_bad", "repro"})
       if (const std::string t = row.text(column); !t.empty())
-        text += fmt::format("  - {}: {}\n", column, std::string_view(column) == "repro" ? "`" + t + "`" : t);
+        text += fmt::format("  - {}: {}\n", column,
+                            std::string_view(column) == "repro" ? "`" + t + "`" : t);
   }
   return text.empty() ? text : "## Not passed\n\n" + text + "\n";
 }
@@ -63,11 +66,12 @@ std::string per_op(const std::vector<Row>& rows) {
     (status == "pass" ? line.pass : is_bad(row) ? line.bad : line.skipped) += 1;
     line.share = std::max(line.share, number(row, "used_share"));
   }
-  std::string text = "## Ops\n\n| op | implementation | passed | not passed | skipped | worst error / bound |\n"
-                     "| --- | --- | ---: | ---: | ---: | ---: |\n";
+  std::string text =
+      "## Ops\n\n| op | implementation | passed | not passed | skipped | worst error / bound |\n"
+      "| --- | --- | ---: | ---: | ---: | ---: |\n";
   for (const auto& [key, l] : lines)
-    text += fmt::format("| {} | {} | {} | {} | {} | {:.3f} |\n", key.first, cell(key.second), l.pass, l.bad, l.skipped,
-                        l.share);
+    text += fmt::format("| {} | {} | {} | {} | {} | {:.3f} |\n", key.first, cell(key.second),
+                        l.pass, l.bad, l.skipped, l.share);
   return text + "\n";
 }
 
@@ -75,13 +79,15 @@ std::string times(const std::vector<Row>& rows) {
   std::string text;
   for (const Row& row : rows)
     if (!row.text("time_us_median").empty())
-      text += fmt::format("| `{}` | {} | {} | {:.2f} | {:.2f} | {:.2f} | {} |\n", row.text("case_id"),
-                          cell(row.text("impl")), cell(row.text("l2") + " " + row.text("launch")),
-                          number(row, "time_us_median"), number(row, "time_us_q1"), number(row, "time_us_q3"),
-                          row.text("samples"));
+      text +=
+          fmt::format("| `{}` | {} | {} | {:.2f} | {:.2f} | {:.2f} | {} |\n", row.text("case_id"),
+                      cell(row.text("impl")), cell(row.text("l2") + " " + row.text("launch")),
+                      number(row, "time_us_median"), number(row, "time_us_q1"),
+                      number(row, "time_us_q3"), row.text("samples"));
   if (text.empty()) return text;
   return "## Times\n\n| case | implementation | condition | median us | q1 us | q3 us | samples |\n"
-         "| --- | --- | --- | ---: | ---: | ---: | ---: |\n" + text + "\n";
+         "| --- | --- | --- | ---: | ---: | ---: | ---: |\n" +
+         text + "\n";
 }
 
 class MarkdownSink : public Sink {
@@ -107,13 +113,17 @@ std::string markdown_document(const std::vector<Row>& rows) {
   }
   std::string text = fmt::format("# {}: {} rows\n\n", rows.front().text("tool"), rows.size());
   std::string counts;
-  for (const auto& [status, n] : by_status) counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", n, status);
+  for (const auto& [status, n] : by_status)
+    counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", n, status);
   text += fmt::format("Verdicts: {}. Devices: {}. Revision {}, {}, run {}.\n\n", counts,
-                      devices.empty() ? "none" : fmt::format("{}", fmt::join(devices, ", ")), rows.front().text("git_sha"), rows.front().text("utc"),
+                      devices.empty() ? "none" : fmt::format("{}", fmt::join(devices, ", ")),
+                      rows.front().text("git_sha"), rows.front().text("utc"),
                       rows.front().text("run_id"));
   return text + failures(rows) + per_op(rows) + times(rows);
 }
 
-std::unique_ptr<Sink> markdown_sink(const std::string& path) { return std::make_unique<MarkdownSink>(path); }
+std::unique_ptr<Sink> markdown_sink(const std::string& path) {
+  return std::make_unique<MarkdownSink>(path);
+}
 
 }  // namespace harness

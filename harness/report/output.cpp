@@ -18,8 +18,10 @@ OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path), mode_(
     descriptor_ = STDOUT_FILENO;
     return;
   }
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (mode == Mode::append ? O_APPEND : 0), 0644);
-  if (descriptor_ < 0) throw BadRequest(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  descriptor_ = ::open(
+      path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (mode == Mode::append ? O_APPEND : 0), 0644);
+  if (descriptor_ < 0)
+    throw BadRequest(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
   struct stat info {};
   fresh_ = ::fstat(descriptor_, &info) != 0 || info.st_size == 0;
 }
@@ -36,7 +38,8 @@ void OutputFile::write(std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(descriptor_, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw BadRequest(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+    if (n < 0)
+      throw BadRequest(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
     text.remove_prefix(n);
   }
 }

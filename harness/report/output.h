@@ -14,8 +14,8 @@ class OutputFile {
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;  // owns the descriptor
   OutputFile& operator=(const OutputFile&) = delete;
-  // Writes all of it in one go where the system lets us, so that no row is left half written. Throws
-  // BadRequest where that fails (a full disk).
+  // Writes all of it in one go where the system lets us, so that no row is left half written.
+  // Throws BadRequest where that fails (a full disk).
   void write(std::string_view text);
   bool fresh() const { return fresh_; }  // standard output, a new or an empty file
 

@@ -58,7 +58,8 @@ std::string csv_header() {
 
 std::string csv_line(const Row& row) {
   std::string line;
-  for (size_t i = 0; i < kColumns.size(); ++i) line += (i ? "," : "") + csv_cell(to_text(row.cells()[i]));
+  for (size_t i = 0; i < kColumns.size(); ++i)
+    line += (i ? "," : "") + csv_cell(to_text(row.cells()[i]));
   return line;
 }
 

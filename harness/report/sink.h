@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where rows go. A file is opened before anything runs, so that a path which cannot be written costs no run.
+// Where rows go. A file is opened before anything runs, so that a path which cannot be written
+// costs no run.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,8 @@ bool has_rows(const Card& card, const Case& made) {
   });
 }
 
-Truth::Truth(const Card& card, const Case& made) : card_(card), made_(made), findings_(card.findings(made)) {
+Truth::Truth(const Card& card, const Case& made)
+    : card_(card), made_(made), findings_(card.findings(made)) {
   const reference::Oracle oracle = reference::find(card.op());
   if (!oracle) throw std::logic_error(fmt::format("{} has no oracle", card.op()));
   const HostCall host(made);
@@ -45,13 +46,15 @@ Verdict Truth::judge(const TensorMap& actual) const {
     if (it == actual.end()) continue;
     const Tensor& t = it->second;
     if (t.shape != o.shape || t.dtype != o.dtype)
-      throw toolkit::Violation(card_.op(), o.name,
-                               fmt::format("{} {}", toolkit::name_of(o.dtype), toolkit::to_text(o.shape)),
-                               fmt::format("{} {}", toolkit::name_of(t.dtype), toolkit::to_text(t.shape)));
+      throw toolkit::Violation(
+          card_.op(), o.name,
+          fmt::format("{} {}", toolkit::name_of(o.dtype), toolkit::to_text(o.shape)),
+          fmt::format("{} {}", toolkit::name_of(t.dtype), toolkit::to_text(t.shape)));
   }
   Verdict verdict = card_.judge(made_, oracle_, actual);
   for (const auto& text : findings_)
-    if (std::ranges::find(verdict.findings, text) == verdict.findings.end()) verdict.findings.push_back(text);
+    if (std::ranges::find(verdict.findings, text) == verdict.findings.end())
+      verdict.findings.push_back(text);
   return verdict;
 }
 
@@ -73,18 +76,25 @@ Ended run_once(const Device& device, const Implementation& implementation, Place
   const auto ended = [&](tk_status status) -> Ended {
     const std::string text = message[0] ? message.data() : "it gives no reason";
     switch (status) {
-      case TK_OK: return {};
-      case TK_UNSUPPORTED: return {Status::unsupported, text};
-      case TK_INVALID: return {Status::error, "refuses a call that keeps the contract: " + text};
-      case TK_OUT_OF_MEMORY: return {Status::error, "out of memory: " + text};
-      case TK_ERROR: return {Status::error, text};
-      default: return {Status::error, fmt::format("returned the unknown status {}: {}", status, text)};
+      case TK_OK:
+        return {};
+      case TK_UNSUPPORTED:
+        return {Status::unsupported, text};
+      case TK_INVALID:
+        return {Status::error, "refuses a call that keeps the contract: " + text};
+      case TK_OUT_OF_MEMORY:
+        return {Status::error, "out of memory: " + text};
+      case TK_ERROR:
+        return {Status::error, text};
+      default:
+        return {Status::error, fmt::format("returned the unknown status {}: {}", status, text)};
     }
   };
   const Stream stream(device);
   call.stream = stream.get();
   uint64_t workspace = 0;
-  if (const tk_status s = implementation.op->workspace(&call, &workspace); s != TK_OK) return ended(s);
+  if (const tk_status s = implementation.op->workspace(&call, &workspace); s != TK_OK)
+    return ended(s);
   placement.give_workspace(workspace);
   if (const tk_status s = implementation.op->run(&call); s != TK_OK) return ended(s);
   stream.synchronize();
@@ -142,10 +152,12 @@ Outcome run_case(const Device& device, const Implementation& implementation, con
 std::string digest_of(const TensorMap& results) {
   uint64_t hash = 0xcbf29ce484222325u;
   const auto eat = [&](const void* data, size_t bytes) {
-    for (size_t i = 0; i < bytes; ++i) hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < bytes; ++i)
+      hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3u;
   };
   for (const auto& [name, t] : results) {
-    const std::string head = fmt::format("{} {} {};", name, toolkit::name_of(t.dtype), toolkit::to_text(t.shape));
+    const std::string head =
+        fmt::format("{} {} {};", name, toolkit::name_of(t.dtype), toolkit::to_text(t.shape));
     eat(head.data(), head.size());
     const Tensor packed = t.dense() ? t : t.packed();
     eat(packed.data(), packed.count() * toolkit::bytes_of(packed.dtype));

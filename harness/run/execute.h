@@ -12,16 +12,18 @@
 
 namespace harness {
 
-// A case with what its oracle says, computed once for all devices and implementations. `made` has to be checked.
+// A case with what its oracle says, computed once for all devices and implementations. `made` has
+// to be checked.
 class Truth {
  public:
   Truth(const Card& card, const Case& made);
   const Card& card() const { return card_; }
   const Case& made() const { return made_; }
-  // Judges results of a kernel or a dump; findings about the input stand in it. Refuses (toolkit::Violation) results
-  // whose shape or dtype is not the contract's.
+  // Judges results of a kernel or a dump; findings about the input stand in it. Refuses
+  // (toolkit::Violation) results whose shape or dtype is not the contract's.
   Verdict judge(const TensorMap& actual) const;
-  // Where a dump brings the truth: a verdict becomes a fail where the oracle disagrees with it, and says so.
+  // Where a dump brings the truth: a verdict becomes a fail where the oracle disagrees with it, and
+  // says so.
   void compare_expected(Verdict& verdict) const;
 
  private:
@@ -36,7 +38,8 @@ void check_case(const Card& card, const Case& made);
 // The case has rows at all (no rows: `skip: 0 rows`).
 bool has_rows(const Card& card, const Case& made);
 
-// How a run ended without any judging: pass (it ran), unsupported, error; the reason is the plugin's own text.
+// How a run ended without any judging: pass (it ran), unsupported, error; the reason is the
+// plugin's own text.
 struct Ended {
   Status status = Status::pass;
   std::string reason;
@@ -47,8 +50,8 @@ Ended run_once(const Device& device, const Implementation& implementation, Place
 
 struct Outcome {
   Verdict verdict;
-  std::string digest;       // of the results, empty where there are none
-  bool survived = false;    // a planted fault was not noticed
+  std::string digest;     // of the results, empty where there are none
+  bool survived = false;  // a planted fault was not noticed
 };
 
 // The whole of it: place, run, check guard bands, plant (if asked for), judge.

@@ -9,8 +9,9 @@ namespace harness {
 
 namespace {
 
-// 0xffa5 in every 16 bits: a NaN as f32, f16, bf16 and (its high byte) e4m3fn, a negative number as an id. A constant
-// byte such as 0xff would hide a stray -1 or a stray NaN that a kernel writes there.
+// 0xffa5 in every 16 bits: a NaN as f32, f16, bf16 and (its high byte) e4m3fn, a negative number as
+// an id. A constant byte such as 0xff would hide a stray -1 or a stray NaN that a kernel writes
+// there.
 std::vector<uint8_t> band() {
   std::vector<uint8_t> bytes(GuardedMemory::kBand);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = i % 2 ? 0xff : 0xa5;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory between two guard bands, so that a write beside a tensor is seen and a read beside it gives NaN.
+// Device memory between two guard bands, so that a write beside a tensor is seen and a read beside
+// it gives NaN.
 #pragma once
 
 #include <cstdint>

@@ -49,8 +49,10 @@ Placement::Placement(const Device& device, const Card& card, const Case& made) :
     pieces.push_back({t.storage.get(), first, last, {{name, &t, use}}, nullptr});
   };
   for (const auto& [name, t] : made.inputs) {
-    const auto spec = std::ranges::find(card.contract().tensors, std::string_view(name), &toolkit::TensorSpec::name);
-    const bool in_place = spec != card.contract().tensors.end() && spec->role == toolkit::Role::in_place;
+    const auto spec = std::ranges::find(card.contract().tensors, std::string_view(name),
+                                        &toolkit::TensorSpec::name);
+    const bool in_place =
+        spec != card.contract().tensors.end() && spec->role == toolkit::Role::in_place;
     add(name, t, in_place ? Use::in_place : Use::input);
   }
   for (const auto& [name, t] : poisoned_) add(name, t, Use::output);
@@ -71,13 +73,15 @@ Placement::Placement(const Device& device, const Card& card, const Case& made) :
   call_.tensors = pointers_.data();
 }
 
-// Pieces of one storage that overlap become one region, so that the views share on the device what they share here.
+// Pieces of one storage that overlap become one region, so that the views share on the device what
+// they share here.
 void Placement::place(std::vector<Region> pieces) {
   std::ranges::sort(pieces, [](const Region& a, const Region& b) {
     return std::pair(a.storage, a.first) < std::pair(b.storage, b.first);
   });
   for (auto& piece : pieces) {
-    if (!regions_.empty() && regions_.back().storage == piece.storage && piece.first < regions_.back().last) {
+    if (!regions_.empty() && regions_.back().storage == piece.storage &&
+        piece.first < regions_.back().last) {
       regions_.back().last = std::max(regions_.back().last, piece.last);
       regions_.back().members.push_back(piece.members.front());
     } else {
@@ -115,7 +119,8 @@ TensorMap Placement::results() const {
   for (const auto& [name, t] : poisoned_)
     if (t.count() == 0) results.emplace(name, t);
   for (const auto& region : regions_) {
-    if (std::ranges::all_of(region.members, [](const Member& m) { return m.use == Use::input; })) continue;
+    if (std::ranges::all_of(region.members, [](const Member& m) { return m.use == Use::input; }))
+      continue;
     const auto storage = Storage::heap(region.last - region.first);
     region.memory->read(storage->data());
     for (const auto& m : region.members) {
@@ -154,12 +159,14 @@ std::vector<std::string> Placement::trespasses() const {
   for (const auto& region : regions_) {
     if (const auto where = region.memory->damage(); !where.empty())
       found.push_back(fmt::format("wrote outside {}: {}", region.names(), where));
-    if (std::ranges::all_of(region.members, [](const Member& m) { return m.use == Use::output; })) continue;
+    if (std::ranges::all_of(region.members, [](const Member& m) { return m.use == Use::output; }))
+      continue;
     if (const auto what = changed_input(region); !what.empty()) found.push_back(what);
   }
   if (workspace_)
     if (const auto where = workspace_->damage(); !where.empty())
-      found.push_back(fmt::format("wrote outside its workspace of {} bytes: {}", workspace_->bytes(), where));
+      found.push_back(
+          fmt::format("wrote outside its workspace of {} bytes: {}", workspace_->bytes(), where));
   return found;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of one case on one device: every piece of storage once, between guard bands, views keeping what they
-// share (K|V halves, stride 0); outputs poisoned; the workspace full of NaN.
+// The tensors of one case on one device: every piece of storage once, between guard bands, views
+// keeping what they share (K|V halves, stride 0); outputs poisoned; the workspace full of NaN.
 #pragma once
 
 #include <list>
@@ -17,16 +17,20 @@ namespace harness {
 
 class Placement {
  public:
-  // `made` must outlive it. Throws DeviceError; toolkit::Violation where the case breaks the contract.
+  // `made` must outlive it. Throws DeviceError; toolkit::Violation where the case breaks the
+  // contract.
   Placement(const Device& device, const Card& card, const Case& made);
   Placement(const Placement&) = delete;  // the call points into it
   Placement& operator=(const Placement&) = delete;
 
-  tk_call& call() { return call_; }       // of device pointers; the caller sets stream, flags and message
+  tk_call& call() {
+    return call_;
+  }  // of device pointers; the caller sets stream, flags and message
   void give_workspace(uint64_t bytes);
-  void reset() const;                     // all as before the first run
-  TensorMap results() const;              // outputs and in_place tensors, in host memory
-  // Writes that the contract forbids, one line each: "wrote 4 bytes behind its last byte of 'output'".
+  void reset() const;         // all as before the first run
+  TensorMap results() const;  // outputs and in_place tensors, in host memory
+  // Writes that the contract forbids, one line each: "wrote 4 bytes behind its last byte of
+  // 'output'".
   std::vector<std::string> trespasses() const;
   uint64_t device_bytes() const;
 

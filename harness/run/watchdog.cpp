@@ -7,7 +7,8 @@ namespace harness {
 
 using Clock = std::chrono::steady_clock;
 
-Watchdog::Watchdog(double seconds, std::function<int()> give_up) : limit_(seconds), give_up_(std::move(give_up)) {
+Watchdog::Watchdog(double seconds, std::function<int()> give_up)
+    : limit_(seconds), give_up_(std::move(give_up)) {
   if (seconds > 0) thread_ = std::thread([this] { watch(); });
 }
 

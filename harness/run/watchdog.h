@@ -12,8 +12,8 @@ namespace harness {
 
 class Watchdog {
  public:
-  // `give_up` writes what has to be on disk and returns the exit code; the process then ends without destructors,
-  // because a hanging kernel lets go of nothing. Seconds <= 0: no limit.
+  // `give_up` writes what has to be on disk and returns the exit code; the process then ends
+  // without destructors, because a hanging kernel lets go of nothing. Seconds <= 0: no limit.
   Watchdog(double seconds, std::function<int()> give_up);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;  // owns a thread that points to it

@@ -98,8 +98,8 @@ TEST(ExitCode, OpWithoutImplementationIs77) {
 
 TEST(ExitCode, HangIs5NamesTheCaseAndKeepsEarlierRows) {
   const std::string csv = scratch("hang.csv"), junit = scratch("hang.xml");
-  const auto ran = run_tool("qsa-verify run expand " + fake("right,hang") + kOne + "--timeout 1 --csv " + csv +
-                            " --junit " + junit);
+  const auto ran = run_tool("qsa-verify run expand " + fake("right,hang") + kOne +
+                            "--timeout 1 --csv " + csv + " --junit " + junit);
   EXPECT_EQ(ran.code, 5) << ran.all();
   EXPECT_TRUE(test::has(ran.out, "TIMEOUT qsa.expand/"));
   EXPECT_EQ(test::column(test::parse_csv(test::read_file(csv)), "status"),
@@ -108,7 +108,8 @@ TEST(ExitCode, HangIs5NamesTheCaseAndKeepsEarlierRows) {
 }
 
 TEST(ExitCode, PlantedFaultThatIsNoticedIs1) {
-  const auto ran = run_tool("qsa-verify run expand --plant last-token-lost " + fake("right") + kOne);
+  const auto ran =
+      run_tool("qsa-verify run expand --plant last-token-lost " + fake("right") + kOne);
   EXPECT_EQ(ran.code, 1) << ran.all();
 }
 
@@ -125,7 +126,8 @@ TEST(ExitCode, PlantedFaultThatSurvivesIs6) {
   for (int64_t i = 0; i < t.count(); ++i) t.set_integer(i, right.integer[i]);
   results.emplace("indices", t);
   EXPECT_EQ(judge_results(truth, results, {}).verdict.status, harness::Status::pass);
-  const harness::Fault harmless{"harmless", "changes nothing", [](const harness::Case&, harness::TensorMap&) { return true; }};
+  const harness::Fault harmless{"harmless", "changes nothing",
+                                [](const harness::Case&, harness::TensorMap&) { return true; }};
   const auto outcome = judge_results(truth, results, harmless);
   EXPECT_TRUE(outcome.survived);
   cli::Tally tally;
@@ -155,7 +157,8 @@ TEST(ExitCode, TheWorstWins) {
 }
 
 TEST(ExitCode, FindingIs0AndWithStrict1) {
-  const std::string hostile = "qsa-verify run expand " + fake("right") + " -f positions-beyond-length";
+  const std::string hostile =
+      "qsa-verify run expand " + fake("right") + " -f positions-beyond-length";
   EXPECT_EQ(run_tool(hostile).code, 0);
   const auto strict = run_tool(hostile + " --strict");
   EXPECT_EQ(strict.code, 1);
@@ -163,9 +166,29 @@ TEST(ExitCode, FindingIs0AndWithStrict1) {
 }
 
 TEST(ExitCode, NoiseBeyondTheLimitIs3) {
-  const auto ran = run_tool("qsa-bench run expand " + fake("noisy") + kOne + "--launch stream --min-time 0.02");
+  const auto ran =
+      run_tool("qsa-bench run expand " + fake("noisy") + kOne + "--launch stream --min-time 0.02");
   EXPECT_EQ(ran.code, 3) << ran.all();
   EXPECT_TRUE(test::has(ran.out, "INCONCLUSIVE"));
+}
+
+TEST(ExitCode, CaseThatCannotBeMadeIs2AndTheSweepGoesOn) {
+  const std::string sweep = " expand -a topk=63,64 --csv - -q " + fake("right");
+  const auto ran = run_tool("qsa-verify run" + sweep);
+  EXPECT_EQ(ran.code, 2) << ran.all();
+  EXPECT_EQ(test::column(test::parse_csv(ran.out), "status"),
+            (std::vector<std::string>{"error", "pass"}));
+  EXPECT_EQ(run_tool("qsa-bench run --launch stream --min-time 0.01 --max-noise 1000" + sweep).code,
+            2);
+}
+
+TEST(ExitCode, BothWavesOfSimtInAnyOrder) {
+  for (const std::string flags :
+       {"--wave 32 --order rev", "--wave 64 --order seed:3", "--order fwd"})
+    EXPECT_EQ(run_tool("qsa-verify run expand -f /decode -d simt " + flags).code, 0) << flags;
+  const auto rows = test::parse_csv(
+      run_tool("qsa-verify run expand -f /decode -d simt --wave 64 --order rev --csv - -q").out);
+  EXPECT_TRUE(test::has(test::column(rows, "repro").at(0), "-d simt --wave 64 --order rev"));
 }
 
 TEST(ExitCode, AbsentBackendIs77WithTheReason) {
@@ -184,7 +207,8 @@ TEST(ExitCode, DeviceIndexOutOfRangeIs2) {
 
 TEST(ExitCode, FilterThatMatchesNothingIs2AndWithAllowEmpty77) {
   EXPECT_EQ(run_tool("qsa-verify run --filter nosuch").code, 2);
-  const auto allowed = run_tool("qsa-verify run expand --filter nosuch --allow-empty " + fake("right"));
+  const auto allowed =
+      run_tool("qsa-verify run expand --filter nosuch --allow-empty " + fake("right"));
   EXPECT_EQ(allowed.code, 77) << allowed.all();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend "fake" in host memory with one right and many wrong implementations of qsa.expand, to see what the tools make
-// of them. Its clock is the host's; it says that its times count, so that the bench can be tried without a GPU.
+// A backend "fake" in host memory with one right and many wrong implementations of qsa.expand, to
+// see what the tools make of them. Its clock is the host's; it says that its times count, so that
+// the bench can be tried without a GPU.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -42,7 +43,8 @@ tk_status copy(void* to, const void* from, uint64_t bytes, void*) {
   std::memcpy(to, from, bytes);
   return TK_OK;
 }
-// Touches a page only: flushing 256 MB per sample would make the tests slow, and this backend has no cache to flush.
+// Touches a page only: flushing 256 MB per sample would make the tests slow, and this backend has
+// no cache to flush.
 tk_status fill(void* memory, uint8_t byte, uint64_t bytes, void*) {
   std::memset(memory, byte, bytes < 4096 ? bytes : 4096);
   return TK_OK;
@@ -68,9 +70,29 @@ tk_status event_elapsed_us(void* begin, void* end, double* us) {
   return TK_OK;
 }
 
-const tk_runtime runtime{sizeof(tk_runtime), TK_RUNTIME_TIMED, error_text, device_count, device_info, open_device,
-                         allocate, release, copy, copy, fill, stream_create, release, synchronize, nullptr, nullptr,
-                         nullptr, nullptr, event_create, event_destroy, event_record, event_elapsed_us, nullptr};
+const tk_runtime runtime{sizeof(tk_runtime),
+                         TK_RUNTIME_TIMED,
+                         error_text,
+                         device_count,
+                         device_info,
+                         open_device,
+                         allocate,
+                         release,
+                         copy,
+                         copy,
+                         fill,
+                         stream_create,
+                         release,
+                         synchronize,
+                         nullptr,
+                         nullptr,
+                         nullptr,
+                         nullptr,
+                         event_create,
+                         event_destroy,
+                         event_record,
+                         event_elapsed_us,
+                         nullptr};
 
 int64_t id(const toolkit::TensorView& t, int64_t i, int64_t j = 0) {
   const int64_t at = i * t.stride(0) + (t.rank() > 1 ? j * t.stride(1) : 0);
@@ -82,25 +104,32 @@ toolkit::Args args_of(const tk_call* call) { return {qsa::expand::contract, *cal
 // The contract, word by word.
 tk_status right(const tk_call* call) {
   const auto a = args_of(call);
-  const auto blocks = a.tensor("block_indices"), lengths = a.tensor("sequence_lengths"), out = a.tensor("indices");
+  const auto blocks = a.tensor("block_indices"), lengths = a.tensor("sequence_lengths"),
+             out = a.tensor("indices");
   const int64_t c = a.integer("compress_ratio"), k = a.integer("token_topk") / c;
   for (int64_t i = 0; i < out.size(0); ++i) {
-    const int64_t request = id(a.tensor("token_to_req"), i), pos = id(a.tensor("query_positions"), i);
+    const int64_t request = id(a.tensor("token_to_req"), i),
+                  pos = id(a.tensor("query_positions"), i);
     const bool live = request >= 0 && request < lengths.size(0);
     const int64_t len = live && id(lengths, request) > 0 ? id(lengths, request) : 0;
     const int64_t seen = pos < 0 ? 0 : pos + 1;
     const int64_t full = std::min({seen / c, len / c, k});
     for (int64_t j = 0; j < out.size(1); ++j) {
       int64_t token = -1;
-      if (j < full * c) token = id(blocks, i, j / c) * c + j % c;
-      else if (j < full * c + seen % c) token = seen / c * c + j - full * c;
-      out.data<int32_t>()[i * out.stride(0) + j] = token >= 0 && token < len ? static_cast<int32_t>(token) : -1;
+      if (j < full * c)
+        token = id(blocks, i, j / c) * c + j % c;
+      else if (j < full * c + seen % c)
+        token = seen / c * c + j - full * c;
+      out.data<int32_t>()[i * out.stride(0) + j] =
+          token >= 0 && token < len ? static_cast<int32_t>(token) : -1;
     }
   }
   return TK_OK;
 }
 
-int32_t* first_index(const tk_call* call) { return args_of(call).tensor("indices").data<int32_t>(); }
+int32_t* first_index(const tk_call* call) {
+  return args_of(call).tensor("indices").data<int32_t>();
+}
 bool has_rows(const tk_call* call) { return args_of(call).tensor("indices").count() > 0; }
 
 tk_status wrong(const tk_call* call) {
@@ -141,7 +170,8 @@ tk_status no_workspace(const tk_call*, uint64_t* bytes) {
   return TK_OK;
 }
 tk_status unsupported(const tk_call* call, uint64_t*) {
-  std::strncpy(call->message, "because 62 blocks do not fit 48 multiprocessors", call->message_bytes);
+  std::strncpy(call->message, "because 62 blocks do not fit 48 multiprocessors",
+               call->message_bytes);
   return TK_UNSUPPORTED;
 }
 tk_status some_workspace(const tk_call*, uint64_t* bytes) {
@@ -166,15 +196,17 @@ const tk_op kOps[] = {
     {sizeof(tk_op), 0, "qsa.expand", "noisy", no_workspace, noisy},
     {sizeof(tk_op), 0, "qsa.expand", "hang", no_workspace, hang},
 };
-const tk_op* const kTable[] = {&kOps[0], &kOps[1], &kOps[2], &kOps[3], &kOps[4],
-                               &kOps[5], &kOps[6], &kOps[7], &kOps[8], &kOps[9], &kOps[10]};
-const tk_plugin kPlugin{sizeof(tk_plugin), TK_ABI_VERSION, "fake", "1", nullptr, &runtime, kTable, 11, 0};
+const tk_op* const kTable[] = {&kOps[0], &kOps[1], &kOps[2], &kOps[3], &kOps[4], &kOps[5],
+                               &kOps[6], &kOps[7], &kOps[8], &kOps[9], &kOps[10]};
+const tk_plugin kPlugin{sizeof(tk_plugin), TK_ABI_VERSION, "fake", "1", nullptr,
+                        &runtime,          kTable,         11,     0};
 
 }  // namespace
 
 extern "C" TK_EXPORT const tk_plugin* tk_plugin_query(uint32_t) {
 #ifdef FAKE_OLD_ABI
-  static const tk_plugin old{sizeof(tk_plugin), TK_ABI_VERSION + 1, "old", "1", nullptr, &runtime, kTable, 11, 0};
+  static const tk_plugin old{
+      sizeof(tk_plugin), TK_ABI_VERSION + 1, "old", "1", nullptr, &runtime, kTable, 11, 0};
   return &old;
 #else
   return &kPlugin;

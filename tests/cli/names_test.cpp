@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words that the programs do not know: exit 2 and the nearest word. And what they say when asked for help.
+// Words that the programs do not know: exit 2 and the nearest word. And what they say when asked
+// for help.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,8 @@ TEST(Names, NoVerbShowsOneScreenWithThreeExamplesAndIsNot0) {
     const auto ran = run_tool(tool);
     EXPECT_EQ(ran.code, 2);
     size_t examples = 0;
-    for (size_t at = 0; (at = ran.err.find("\n  " + tool + " ", at)) != std::string::npos; ++at) ++examples;
+    for (size_t at = 0; (at = ran.err.find("\n  " + tool + " ", at)) != std::string::npos; ++at)
+      ++examples;
     EXPECT_EQ(examples, 3u) << ran.err;
     EXPECT_LT(std::count(ran.err.begin(), ran.err.end(), '\n'), 24);
   }
@@ -29,34 +31,43 @@ TEST(Names, NoVerbShowsOneScreenWithThreeExamplesAndIsNot0) {
 
 TEST(Names, HelpIs0AndHasExamplesForEveryVerb) {
   EXPECT_EQ(run_tool("qsa-verify --help").code, 0);
-  for (const std::string verb : {"qsa-verify run", "qsa-verify replay", "qsa-verify list", "qsa-bench run",
-                                 "qsa-bench env", "tq-bench run", "tq-bench verify", "tq-bench replay"}) {
+  for (const std::string verb :
+       {"qsa-verify run", "qsa-verify replay", "qsa-verify list", "qsa-bench run", "qsa-bench env",
+        "tq-bench run", "tq-bench verify", "tq-bench replay"}) {
     const auto ran = run_tool(verb + " --help");
     EXPECT_EQ(ran.code, 0);
     EXPECT_TRUE(test::has(ran.out, "Examples:\n  " + verb));
   }
 }
 
-TEST(Names, UnknownVerb) { expect_refused("qsa-verify rum", {"unknown verb 'rum', nearest is 'run'"}); }
+TEST(Names, UnknownVerb) {
+  expect_refused("qsa-verify rum", {"unknown verb 'rum', nearest is 'run'"});
+}
 TEST(Names, UnknownFlag) {
-  expect_refused("qsa-verify run --devise simt", {"unknown flag '--devise', nearest is '--device'"});
+  expect_refused("qsa-verify run --devise simt",
+                 {"unknown flag '--devise', nearest is '--device'"});
   expect_refused("qsa-bench run --maxnoise=3", {"nearest is '--max-noise'"});
 }
 TEST(Names, FlagOfAnotherVerb) {
   expect_refused("qsa-verify run --l2 warm", {"unknown flag '--l2'"});
-  expect_refused("qsa-verify run --isolate", {"unknown flag '--isolate'"});  // not there yet: refused, not ignored
+  expect_refused("qsa-verify run --isolate",
+                 {"unknown flag '--isolate'"});  // not there yet: refused, not ignored
 }
 TEST(Names, UnknownOp) {
   expect_refused("qsa-bench run nosuchop", {"unknown op 'nosuchop'"});
   expect_refused("qsa-bench run scare", {"nearest is 'qsa.score'"});
 }
 TEST(Names, OpOfTheOtherFamily) { expect_refused("qsa-bench run tq.decode", {"tq-bench"}); }
-TEST(Names, AmbiguousOpNamesBoth) { expect_refused("qsa-verify run merge", {"qsa.merge", "tq.merge"}); }
+TEST(Names, AmbiguousOpNamesBoth) {
+  expect_refused("qsa-verify run merge", {"qsa.merge", "tq.merge"});
+}
 TEST(Names, BareMergeIsTheFamilysOwnInABench) {
   EXPECT_TRUE(test::has(run_tool("tq-bench verify merge --dry-run").out, "tq.merge/"));
   EXPECT_TRUE(test::has(run_tool("qsa-bench run merge --dry-run").out, "qsa.merge/"));
 }
-TEST(Names, UnknownAxis) { expect_refused("qsa-verify run expand -a rtio=4", {"unknown axis 'rtio', nearest is 'ratio'"}); }
+TEST(Names, UnknownAxis) {
+  expect_refused("qsa-verify run expand -a rtio=4", {"unknown axis 'rtio', nearest is 'ratio'"});
+}
 TEST(Names, AxisValueThatMakesNoCase) {
   expect_refused("qsa-verify run expand -a ratio=0 -d simt", {"ratio"});
   expect_refused("qsa-verify run expand -a ratio=four -d simt", {"ratio", "four"});
@@ -69,7 +80,8 @@ TEST(Names, UnknownDevice) {
   expect_refused("qsa-verify run expand -d smit", {"unknown device 'smit', nearest is 'simt'"});
 }
 TEST(Names, UnknownImplementation) {
-  expect_refused("qsa-verify run expand " + test::fake("rigth"), {"unknown implementation 'rigth'", "right"});
+  expect_refused("qsa-verify run expand " + test::fake("rigth"),
+                 {"unknown implementation 'rigth'", "right"});
 }
 TEST(Names, UnknownFault) {
   expect_refused("qsa-verify run expand --plant last-tokn-lost", {"nearest is 'last-token-lost'"});
@@ -84,14 +96,19 @@ TEST(Names, BadValues) {
   expect_refused("qsa-verify run expand -q -v", {"--verbose", "--quiet"});
 }
 TEST(Names, SimtOptionsNeedSimt) {
-  expect_refused("qsa-verify run expand --wave 64 " + test::fake("right"), {"--wave is an option of simt"});
+  expect_refused("qsa-verify run expand --wave 64 " + test::fake("right"),
+                 {"--wave is an option of simt"});
 }
-TEST(Names, DumpFlagsOfTheBenchNeedADump) { expect_refused("qsa-bench run --op score", {"--load"}); }
+TEST(Names, DumpFlagsOfTheBenchNeedADump) {
+  expect_refused("qsa-bench run --op score", {"--load"});
+}
 
 TEST(Names, FilesThatAreNoPlugins) {
   expect_refused("qsa-verify run expand --plugin /nowhere/k.so", {"/nowhere/k.so: no such file"});
-  expect_refused("qsa-verify run expand --plugin " TOOLKIT_SOURCE_DIR "/README.md", {"README.md: cannot be loaded"});
-  expect_refused("qsa-verify run expand --plugin " TOOLKIT_OLD_PLUGIN, {"ABI version 2, expected 1"});
+  expect_refused("qsa-verify run expand --plugin " TOOLKIT_SOURCE_DIR "/README.md",
+                 {"README.md: cannot be loaded"});
+  expect_refused("qsa-verify run expand --plugin " TOOLKIT_OLD_PLUGIN,
+                 {"ABI version 2, expected 1"});
 }
 
 TEST(Names, ListShowsAxesSuitesAndFaults) {

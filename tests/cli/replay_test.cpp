@@ -18,7 +18,8 @@ const std::string kData = TOOLKIT_SOURCE_DIR "/tests/data/";
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() != ".csv" && entry.path().extension() != ".json") files.push_back(entry.path());
+    if (entry.path().extension() != ".csv" && entry.path().extension() != ".json")
+      files.push_back(entry.path());
   return files;
 }
 
@@ -28,12 +29,14 @@ TEST(Replay, InputsAreRunAndTheTruthThatCameAlongIsCompared) {
 }
 
 TEST(Replay, ResultInTheFileIsJudgedWithoutAnyDevice) {
-  const auto ran = run_tool("qsa-verify replay -d hip:0 " + kData + "candidates/qsa.expand.decode.right.safetensors");
+  const auto ran = run_tool("qsa-verify replay -d hip:0 " + kData +
+                            "candidates/qsa.expand.decode.right.safetensors");
   EXPECT_EQ(ran.code, 0) << ran.all();
 }
 
 TEST(Replay, WrongResultIs1AndNamesOpTensorAndElement) {
-  const auto ran = run_tool("qsa-verify replay " + kData + "candidates/qsa.expand.ratio-8.token-off-by-one.safetensors");
+  const auto ran = run_tool("qsa-verify replay " + kData +
+                            "candidates/qsa.expand.ratio-8.token-off-by-one.safetensors");
   EXPECT_EQ(ran.code, 1) << ran.all();
   EXPECT_TRUE(test::has(ran.out, "indices: row "));
   EXPECT_TRUE(test::has(ran.out, "repro: qsa-verify replay "));
@@ -94,7 +97,8 @@ TEST(Replay, PlantedFaultIsNoticedInADumpToo) {
 TEST(Replay, StageByStageForAStep) {
   const auto right = run_tool("qsa-verify replay " + kData + "steps/step.right.safetensors");
   EXPECT_EQ(right.code, 0) << right.all();
-  const auto wrong = run_tool("qsa-verify replay " + kData + "steps/step.score.no-relu.safetensors");
+  const auto wrong =
+      run_tool("qsa-verify replay " + kData + "steps/step.score.no-relu.safetensors");
   EXPECT_EQ(wrong.code, 1) << wrong.all();
   EXPECT_TRUE(test::has(wrong.out, "score"));
 }
@@ -104,12 +108,14 @@ TEST(Replay, ListShowsNamesDtypesShapesAndStrides) {
   EXPECT_EQ(ran.code, 0) << ran.all();
   EXPECT_TRUE(test::has(ran.out, "k_cache"));
   EXPECT_TRUE(test::has(ran.out, "op = qsa.attend"));
-  EXPECT_TRUE(test::has(run_tool("qsa-verify list " + kData + "dumps/fortran.npy").out, "strides [1,"));
+  EXPECT_TRUE(
+      test::has(run_tool("qsa-verify list " + kData + "dumps/fortran.npy").out, "strides [1,"));
 }
 
 TEST(Replay, BenchLoadsADump) {
-  const auto ran = run_tool("qsa-bench run expand -d simt --min-time 0.01 --load " + kGolden + "qsa.expand/" +
-                            std::filesystem::path(files_in(kGolden + "qsa.expand").front()).filename().string());
+  const auto ran =
+      run_tool("qsa-bench run expand -d simt --min-time 0.01 --load " + kGolden + "qsa.expand/" +
+               std::filesystem::path(files_in(kGolden + "qsa.expand").front()).filename().string());
   EXPECT_EQ(ran.code, 0) << ran.all();
   EXPECT_TRUE(test::has(ran.out, "oracle (float64, host)"));
 }

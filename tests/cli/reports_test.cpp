@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -61,7 +60,8 @@ TEST(Csv, UnknownColumnIsAFaultOfTheProgram) {
 
 TEST(Csv, EveryRowHasEveryColumnWhateverItsVerdict) {
   const std::string csv = scratch("verdicts.csv");
-  run_tool("qsa-verify run expand " + fake("right,wrong,error,unsupported") + " -f 'decode|no-rows' --csv " + csv);
+  run_tool("qsa-verify run expand " + fake("right,wrong,error,unsupported") +
+           " -f 'decode|no-rows' --csv " + csv);
   const auto rows = parse_csv(read_file(csv));
   ASSERT_EQ(rows.size(), 1u + 2 * 4);
   for (const auto& row : rows) EXPECT_EQ(row.size(), kColumnCount);
@@ -85,17 +85,20 @@ TEST(Csv, SecondRunAppendsWithoutASecondHeader) {
 }
 
 TEST(Csv, FileWithOtherColumnsOrHalfALineIsRefusedAndLeftAlone) {
-  for (const std::string& content : {std::string("a,b\n1,2\n"), harness::csv_header() + "\nhalf a li"}) {
+  for (const std::string& content :
+       {std::string("a,b\n1,2\n"), harness::csv_header() + "\nhalf a li"}) {
     const std::string csv = scratch("foreign.csv");
     std::ofstream(csv) << content;
-    EXPECT_EQ(run_tool("qsa-verify run expand -a ctx=40 " + fake("right") + " --csv " + csv).code, 2);
+    EXPECT_EQ(run_tool("qsa-verify run expand -a ctx=40 " + fake("right") + " --csv " + csv).code,
+              2);
     EXPECT_EQ(read_file(csv), content);
   }
 }
 
 TEST(Csv, PathThatCannotBeWrittenIs2BeforeAnythingRuns) {
   for (const std::string flag : {"--csv", "--json", "--junit", "--md"}) {
-    const auto ran = run_tool("qsa-verify run expand " + fake("hang") + " " + flag + " /nowhere/rows");
+    const auto ran =
+        run_tool("qsa-verify run expand " + fake("hang") + " " + flag + " /nowhere/rows");
     EXPECT_EQ(ran.code, 2) << ran.all();
     EXPECT_TRUE(test::has(ran.err, "/nowhere/rows: cannot be written"));
   }
@@ -110,7 +113,8 @@ TEST(Csv, ReportOnStandardOutputIsAloneThere) {
 }
 
 TEST(Csv, CommaLocaleOfTheEnvironmentChangesNothing) {
-  const std::string command = "qsa-bench run expand -a ctx=40 --launch stream --min-time 0.01 --csv - -q " + fake("right");
+  const std::string command =
+      "qsa-bench run expand -a ctx=40 --launch stream --min-time 0.01 --csv - -q " + fake("right");
   const auto rows = parse_csv(run_tool(command, "LC_ALL=de_DE.UTF-8 LC_NUMERIC=de_DE.UTF-8").out);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(column(rows, "time_us_median")[0].find(','), std::string::npos);
@@ -118,7 +122,8 @@ TEST(Csv, CommaLocaleOfTheEnvironmentChangesNothing) {
 
 TEST(Json, LinesAreStrictAndHaveAllColumns) {
   const std::string json = scratch("rows.jsonl");
-  run_tool("qsa-verify run expand -a ctx=40 --json " + json + " " + fake("right,wrong,writes-nothing,error"));
+  run_tool("qsa-verify run expand -a ctx=40 --json " + json + " " +
+           fake("right,wrong,writes-nothing,error"));
   std::ifstream lines(json);
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
@@ -140,9 +145,11 @@ TEST(Json, NotFiniteBecomesNull) {
 
 TEST(Junit, CountsSkippedFailedAndErrorsApart) {
   const std::string junit = scratch("report.xml");
-  run_tool("qsa-verify run expand " + fake("right,wrong,error,unsupported") + " -f ':ctx=900$' --junit " + junit);
+  run_tool("qsa-verify run expand " + fake("right,wrong,error,unsupported") +
+           " -f ':ctx=900$' --junit " + junit);
   const std::string text = read_file(junit);
-  EXPECT_TRUE(test::has(text, "<testsuites tests=\"4\" failures=\"1\" errors=\"1\" skipped=\"1\">"));
+  EXPECT_TRUE(
+      test::has(text, "<testsuites tests=\"4\" failures=\"1\" errors=\"1\" skipped=\"1\">"));
   EXPECT_TRUE(test::has(text, "<skipped message=\"because 62 blocks"));
   EXPECT_TRUE(test::has(text, "said &quot;no&quot;"));
 }
@@ -166,8 +173,8 @@ TEST(Repro, TheCellRunsThisCaseAloneWithTheSameResult) {
   const std::string csv = scratch("repro.csv");
   run_tool("qsa-verify run expand --seed 7 --csv " + csv + " " + fake("wrong"));
   const auto rows = parse_csv(read_file(csv));
-  const auto commands = column(rows, "repro"), digests = column(rows, "digest"), ids = column(rows, "case_id"),
-             statuses = column(rows, "status");
+  const auto commands = column(rows, "repro"), digests = column(rows, "digest"),
+             ids = column(rows, "case_id"), statuses = column(rows, "status");
   for (size_t i = 0; i < commands.size(); ++i) {
     const auto again = run_tool(commands[i] + " --csv - -q");
     EXPECT_EQ(again.code, statuses[i] == "fail" ? 1 : 77) << commands[i] << again.all();
@@ -181,16 +188,21 @@ TEST(Repro, TheCellRunsThisCaseAloneWithTheSameResult) {
 
 TEST(Repro, SameSeedSameBitsOtherSeedOtherBits) {
   const auto digest = [](const std::string& seed) {
-    return column(parse_csv(run_tool("qsa-verify run expand -f /decode -q --csv - --seed " + seed + " " + fake("right")).out),
-                  "digest").at(0);
+    return column(parse_csv(run_tool("qsa-verify run expand -f /decode -q --csv - --seed " + seed +
+                                     " " + fake("right"))
+                                .out),
+                  "digest")
+        .at(0);
   };
   EXPECT_EQ(digest("3"), digest("3"));
   EXPECT_NE(digest("3"), digest("4"));
 }
 
 TEST(Bench, TimedRowsHaveTimesConditionAndVerdict) {
-  const auto ran = run_tool("qsa-bench run expand -a ctx=40 --l2 both --launch stream --min-time 0.01 --max-noise 1000 "
-                            "--csv - -q " + fake("right,wrong"));
+  const auto ran = run_tool(
+      "qsa-bench run expand -a ctx=40 --l2 both --launch stream --min-time 0.01 --max-noise 1000 "
+      "--csv - -q " +
+      fake("right,wrong"));
   EXPECT_EQ(ran.code, 1) << ran.all();
   const auto rows = parse_csv(ran.out);
   ASSERT_EQ(rows.size(), 4u) << ran.all();  // the wrong one is not timed

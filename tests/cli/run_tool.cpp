@@ -40,7 +40,8 @@ std::string read_file(const std::string& path) {
 
 Ran run_tool(const std::string& command_line, const std::string& environment) {
   const std::string out = scratch("stdout"), err = scratch("stderr");
-  const std::string command = environment + " " TOOLKIT_BIN_DIR "/" + command_line + " >" + out + " 2>" + err;
+  const std::string command =
+      environment + " " TOOLKIT_BIN_DIR "/" + command_line + " >" + out + " 2>" + err;
   const int status = std::system(command.c_str());
   Ran ran;
   ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -72,9 +73,11 @@ std::vector<std::vector<std::string>> parse_csv(const std::string& text) {
   return rows;
 }
 
-std::vector<std::string> column(const std::vector<std::vector<std::string>>& csv, const std::string& name) {
+std::vector<std::string> column(const std::vector<std::vector<std::string>>& csv,
+                                const std::string& name) {
   const auto at = std::find(csv.at(0).begin(), csv.at(0).end(), name) - csv.at(0).begin();
-  if (at == static_cast<std::ptrdiff_t>(csv.at(0).size())) throw std::out_of_range("no column " + name);
+  if (at == static_cast<std::ptrdiff_t>(csv.at(0).size()))
+    throw std::out_of_range("no column " + name);
   std::vector<std::string> cells;
   for (size_t i = 1; i < csv.size(); ++i) cells.push_back(csv[i].at(at));
   return cells;

@@ -27,13 +27,15 @@ TEST(Sweep, BracketsKeepCommas) {
 }
 
 TEST(Sweep, NonsenseIsRefused) {
-  for (const char* text : {"rows", "=1", "rows=", "rows=1,,2", "rows=4:1", "rows=1:9:*1", "rows=0:9:*2", "rows=1:9:+0",
-                           "rows=1:9:5", "rows=[1", "rows=[1]2", "rows=1:99999999"})
+  for (const char* text :
+       {"rows", "=1", "rows=", "rows=1,,2", "rows=4:1", "rows=1:9:*1", "rows=0:9:*2", "rows=1:9:+0",
+        "rows=1:9:5", "rows=[1", "rows=[1]2", "rows=1:99999999"})
     EXPECT_THROW(cli::parse_sweep(text), harness::BadRequest) << text;
 }
 
 TEST(Sweep, EveryCombinationLastAxisFastest) {
-  const auto all = cli::combine({{"c", "0"}}, {cli::parse_sweep("a=1,2"), cli::parse_sweep("b=3,4")});
+  const auto all =
+      cli::combine({{"c", "0"}}, {cli::parse_sweep("a=1,2"), cli::parse_sweep("b=3,4")});
   ASSERT_EQ(all.size(), 4u);
   EXPECT_EQ(all[1], (harness::Coordinates{{"a", "1"}, {"b", "4"}, {"c", "0"}}));
 }
