@@ -10,6 +10,7 @@ out=${1:-out/quickstart}
 install_packages no
 find_nvcc
 mkdir -p build "$out"
+rm -f "$out"/{verify,bench}.{csv,md}  # the tools append; a quickstart starts anew
 say "build: into build/release"
 configure_and_build build/release all-tools
 bin=build/release/bin

@@ -57,19 +57,18 @@ const Card& resolve_op(std::string_view typed) {
   if (same.size() > 1)
     throw std::invalid_argument("op '" + std::string(typed) + "' is in two families: write " +
                                 std::string(same[0]->op()) + " or " + std::string(same[1]->op()));
-  std::string near = nearest(typed, names);
-  if (near.empty() &&
-      typed.find('.') == std::string_view::npos) {  // "atend": compare with the bare words
-    size_t distance = 3;
-    for (const std::string& n : names)
-      if (const size_t d = edit_distance(typed, bare(n)); d < distance) {
-        distance = d;
-        near = n;
-      }
-  }
-  throw std::invalid_argument("unknown op '" + std::string(typed) + "'" +
-                              (near.empty() ? "" : ", nearest is '" + near + "'") +
-                              "; ops: " + all);
+  // Always the nearest, however far: "atend" and "topk2" are typing errors, and the list follows
+  // anyway.
+  std::string near;
+  size_t distance = std::string::npos;
+  for (const std::string& n : names)
+    if (const size_t d = std::min(edit_distance(typed, n), edit_distance(typed, bare(n)));
+        d < distance) {
+      distance = d;
+      near = n;
+    }
+  throw std::invalid_argument("unknown op '" + std::string(typed) + "'" + ", nearest is '" + near +
+                              "'; ops: " + all);
 }
 
 }  // namespace harness

@@ -54,7 +54,7 @@ TEST(Names, FlagOfAnotherVerb) {
                  {"unknown flag '--isolate'"});  // not there yet: refused, not ignored
 }
 TEST(Names, UnknownOp) {
-  expect_refused("qsa-bench run nosuchop", {"unknown op 'nosuchop'"});
+  expect_refused("qsa-bench run nosuchop", {"unknown op 'nosuchop', nearest is '"});
   expect_refused("qsa-bench run scare", {"nearest is 'qsa.score'"});
 }
 TEST(Names, OpOfTheOtherFamily) { expect_refused("qsa-bench run tq.decode", {"tq-bench"}); }
