@@ -47,18 +47,12 @@ function(toolkit_op family op)
   foreach(file kernels/include/${family}/${op}.h kernels/${family}/${op}.cu reference/${family}/${op}.cpp
                harness/ops/${family}/${op}.cpp tests/${family}/${op}_test.cpp)
     if(NOT EXISTS ${PROJECT_SOURCE_DIR}/${file})
-      message(WARNING "op ${family}.${op}: ${file} is missing (an op is contract, kernel, oracle, card and test)")
+      message(FATAL_ERROR "op ${family}.${op}: ${file} is missing (an op is contract, kernel, oracle, card and test)")
     endif()
   endforeach()
-  foreach(pair TOOLKIT_KERNELS:kernels/${family}/${op}.cu TOOLKIT_ORACLES:reference/${family}/${op}.cpp
-               TOOLKIT_CARDS:harness/ops/${family}/${op}.cpp)
-    string(REPLACE ":" ";" pair ${pair})
-    list(GET pair 0 list)
-    list(GET pair 1 file)
-    if(EXISTS ${PROJECT_SOURCE_DIR}/${file})
-      set_property(GLOBAL APPEND PROPERTY ${list} ${PROJECT_SOURCE_DIR}/${file})
-    endif()
-  endforeach()
+  set_property(GLOBAL APPEND PROPERTY TOOLKIT_KERNELS ${PROJECT_SOURCE_DIR}/kernels/${family}/${op}.cu)
+  set_property(GLOBAL APPEND PROPERTY TOOLKIT_ORACLES ${PROJECT_SOURCE_DIR}/reference/${family}/${op}.cpp)
+  set_property(GLOBAL APPEND PROPERTY TOOLKIT_CARDS ${PROJECT_SOURCE_DIR}/harness/ops/${family}/${op}.cpp)
 endfunction()
 
 # Rules of sight by include paths: a room is included as "reference/oracle.h" through a folder that holds a link to
