@@ -102,6 +102,15 @@ inline double round_to(tk_dtype d, double x) {
   return std::copysign(f.special == Format::ieee && d != TK_E5M2 ? INFINITY : f.largest, x);
 }
 
+// How far from `value` a right element of format d may be that is computed up to `error` and then
+// rounded: the rounding, and one unit in the last place beside the rounded number (two roundings, a
+// merge of partial results). Where rounding reaches a power of two, that unit is the next binade's.
+inline double rounded_bound(tk_dtype d, double value, double error) {
+  const double most = std::fabs(value) + error;
+  const double rounded = std::min(std::fabs(round_to(d, most)), format_of(d).largest);
+  return error + ulp(d, most) / 2 + ulp(d, rounded);
+}
+
 // The code of round_to(d, x); a NaN becomes the format's quiet NaN.
 inline uint64_t encode(tk_dtype d, double x) {
   const Format f = format_of(d);

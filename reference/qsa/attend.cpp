@@ -17,7 +17,7 @@
 //   than seven standard deviations (a rounding error has an RMS of 0.42 u), and the smaller of the
 //   two counts. f16 adds 2^-25 of the largest weight each.
 // - fp32 accumulation of n terms, (n + 16) 2^-23 (sum p|v| + |o|); the division, 2^-22 |o|.
-// - Rounding of the output and one ulp of it: 1.5 ulp.
+// - Rounding of the output and one ulp beside it: rounded_bound().
 #include "qsa/attend.h"
 
 #include <Eigen/Core>
@@ -89,8 +89,7 @@ Head attend_head(const Vector& scores, const Vector& sums, const Matrix& values,
   const Vector sums_error =
       double(n + 16) * 0x1p-23 * (magnitude + h.output.abs()) + 0x1p-22 * h.output.abs();
   h.bound = weight_error + rounding + sums_error;
-  for (Eigen::Index d = 0; d < dim; ++d)
-    h.bound[d] += 1.5 * ulp(dtype, std::fabs(h.output[d]) + h.bound[d]);
+  for (Eigen::Index d = 0; d < dim; ++d) h.bound[d] = rounded_bound(dtype, h.output[d], h.bound[d]);
 
   const double log2_e = 1.4426950408889634;
   h.lse = (top + std::log(z)) * log2_e;

@@ -67,7 +67,7 @@ Result merge(const toolkit::Args& a) {
                         double(splits + 4) * 0x1p-24 * (magnitude + weights * std::fabs(value))) /
                            weights +
                        0x1p-22 * std::fabs(value);
-        bound += 1.5 * ulp(out.dtype, std::fabs(value) + bound);
+        bound = rounded_bound(out.dtype, value, bound);
         overflow |= !(magnitude <= 0x1.fffffep127) ||
                     std::fabs(value) + bound > format_of(out.dtype).largest;
         out.value[at + size_t(d)] = value;

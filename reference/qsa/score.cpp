@@ -83,7 +83,8 @@ RowScores Scorer::row(int64_t i) {
       if (dot + e > 0) error += e;
     }
     const double score = total / divisor_;
-    double bound = error / divisor_ + double(heads + 6) * 0x1p-24 * score + ulp(TK_F32, score);
+    double bound =
+        rounded_bound(TK_F32, score, error / divisor_ + double(heads + 6) * 0x1p-24 * score);
     if (std::isinf(total)) bound = 0;
     if (overflow ||
         (std::isfinite(total) && (total > kLargest || score > kLargest * (1 - 0x1p-20)))) {

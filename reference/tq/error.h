@@ -52,7 +52,7 @@ inline void place(Output& out, int64_t i, double value, double error) {
   } else if (!(most + ulp(out.dtype, largest) < overflows)) {  // may round to infinity
     out.bound[i] = std::numeric_limits<double>::infinity();
   } else {
-    out.bound[i] = error + ulp(out.dtype, most) / 2 + ulp(out.dtype, round_to(out.dtype, most));
+    out.bound[i] = rounded_bound(out.dtype, value, error);
   }
 }
 

@@ -84,6 +84,19 @@ std::vector<double> tiled(const Case& c, int64_t row, int64_t head, int64_t tile
 
 }  // namespace
 
+TEST(QsaAttend, OneUlpBesideAPowerOfTwoIsRight) {
+  Parts p = equal_weights();
+  for (int64_t i = 0; i < p.v.count(); ++i) p.v.set_real(i, i / 8 == 4 ? 0.99609375 : 1.0);
+  p.tokens = {0, 1, 2};  // token 0 lies in row 4: mean 0.9987, which rounds to 1
+  const Case c = case_of(p);
+  TensorMap results = right_results(c, oracle_of(c));
+  for (const auto& [value, verdict] : {std::pair{1.0078125, "pass"}, std::pair{0.99609375, "pass"},
+                                       std::pair{1.0234375, "fail"}}) {
+    results.at("output").set_real(0, value);
+    EXPECT_EQ(name_of(judge(c, results).status), verdict) << value;
+  }
+}
+
 TEST(QsaAttend, EqualWeightsGiveTheMean) {
   Parts p = equal_weights();
   p.tokens = {0, 3, 4, 7};

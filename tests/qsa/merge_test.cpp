@@ -46,6 +46,17 @@ TEST(QsaMerge, ANanOrInfLseHasToGiveNan) {
   }
 }
 
+TEST(QsaMerge, OneUlpBesideAPowerOfTwoIsRight) {
+  const Case c = merge_case({0}, {0.998678745}, "bf16");  // rounds to 1, where an ulp is 2^-7
+  TensorMap results = right_results(c, oracle_of(c));
+  for (const auto& [value, verdict] :
+       {std::pair{1.0078125, "pass"}, std::pair{0.99609375, "pass"}, std::pair{1.015625, "fail"},
+        std::pair{0.98828125, "fail"}}) {
+    results.at("output").set_real(0, value);
+    EXPECT_EQ(name_of(judge(c, results).status), verdict) << value;
+  }
+}
+
 TEST(QsaMerge, ADumpsOwnResultSaysTheOutputDtype) {
   Case c = merge_case({1, 0}, {3, 0});
   c.scalars.clear();
