@@ -52,7 +52,7 @@ class Acceptance {
     if (std::memcmp(&values[size_t(layout_.value_at)], &actual[size_t(layout_.value_at)],
                     size_t(layout_.used - layout_.value_at)) == 0)
       return values;
-    value_part(out, actual, "clamped_code_low", "clamped_code_high", "clamped_scale", "clamped_zero", vector);
+    value_part(out, actual, "other_code_low", "other_code_high", "other_scale", "other_zero", vector);
     if (std::memcmp(&out[size_t(layout_.value_at)], &actual[size_t(layout_.value_at)],
                     size_t(layout_.used - layout_.value_at)) == 0)
       return out;

@@ -15,6 +15,7 @@
 namespace tq::encode {
 
 inline constexpr float kMostHalf = 65504;
+inline constexpr float kHalfOverflows = 65520;  // rounds to infinity from here on
 
 struct EncodeParams {
   Strided<3> key, value;  // [N,Hk,D]
@@ -109,34 +110,51 @@ DEVICE_FUNCTION void encode_centroid_key(const EncodeParams& p, const Slot& slot
                                   : kMostHalf);
 }
 
-DEVICE_FUNCTION float clamped_value(const EncodeParams& p, int64_t at, int d, bool& finite) {
+DEVICE_FUNCTION float load_value(const EncodeParams& p, int64_t at, int d, float most) {
   const float v = load_float(p.value.data, p.value.dtype, at + d * p.value.stride[2]);
-  finite = finite && device::abs(v) < device::infinity();
-  return device::min(device::max(v, -kMostHalf), kMostHalf);
+  return device::min(device::max(v, -most), most);
+}
+
+struct ValueRange {
+  float low, scale;
+  bool finite;  // no element is NaN or inf
+};
+DEVICE_FUNCTION ValueRange value_range(const EncodeParams& p, int64_t at, float most) {
+  float low = most, high = -most;
+  bool finite = true;
+  for (int d = 0; d < p.format.head_dim; ++d) {
+    const float v = load_value(p, at, d, most);
+    finite = finite && device::abs(v) < device::infinity();
+    low = device::min(low, v);
+    high = device::max(high, v);
+  }
+  const float levels = static_cast<float>((1 << p.format.value_bits) - 1);
+  return {low, device::max(device::divide(high - low, levels), 1e-8f), finite};
 }
 
 DEVICE_FUNCTION void encode_value(const EncodeParams& p, const Slot& slot, int64_t at, int group,
                                   int count) {
-  bool finite = true;
-  float low = kMostHalf, high = -kMostHalf;
-  for (int d = 0; d < p.format.head_dim; ++d) {
-    const float v = clamped_value(p, at, d, finite);
-    low = device::min(low, v);
-    high = device::max(high, v);
+  float most = device::infinity();
+  ValueRange range = value_range(p, at, most);
+  const bool finite = range.finite;
+  // A minimum or scale that f16 cannot hold: clamp before quantising. Clamping only what is stored
+  // would shift every other element of the vector.
+  if (finite && device::max(device::abs(range.low), range.scale) >= kHalfOverflows) {
+    most = kMostHalf;
+    range = value_range(p, at, most);
   }
   const int top = (1 << p.format.value_bits) - 1;
-  const float scale = device::max(device::divide(high - low, static_cast<float>(top)), 1e-8f);
   uint64_t word = 0;
   for (int e = 0; finite && e < count; ++e) {
     const float steps =
-        device::divide(clamped_value(p, at, group * kGroup + e, finite) - low, scale);
+        device::divide(load_value(p, at, group * kGroup + e, most) - range.low, range.scale);
     const int code = static_cast<int>(steps + 0.5f);
     word |= static_cast<uint64_t>(code < top ? code : top) << (e * p.format.value_bits);
   }
   store_group(slot, p.format.value_at, p.format.value_bytes, p.format.value_bits, group, word);
   if (group == 0) {
-    store_half(slot, p.format.scale_at, finite ? scale : device::nan());
-    store_half(slot, p.format.zero_at, finite ? low : 0);
+    store_half(slot, p.format.scale_at, finite ? range.scale : device::nan());
+    store_half(slot, p.format.zero_at, finite ? range.low : 0);
   }
 }
 

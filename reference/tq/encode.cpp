@@ -3,9 +3,8 @@
 // judge needs, because a right fp32 encoder may choose another code next to a decision point:
 //   key_code, key_code_low, key_code_high, value_code, ...  [N,Hk,D]  the exact code and the range that is right too
 //   norm, scale, zero                                       [N,Hk]    the f16 fields; a neighbour is right too
-//   clamped_code_low, clamped_code_high, clamped_scale, clamped_zero  the value fields of an encoder that clamps every
-//     value to +-65504. The contract asks for that where |min| or scale overflow f16 (then both sets agree); an encoder
-//     that also does it for a large maximum, or between 65504 and 65520, which round to 65504, writes a right slot too.
+//   other_code_low, other_code_high, other_scale, other_zero  the value fields on the other side of the decision to clamp
+//     to +-65504, where the scale lies within 4 ulp (fp32) of the f16 overflow that decides it; elsewhere the same fields
 // Where an entry is not judged (`judged` 0) its input vector holds NaN or inf.
 #include "tq/encode.h"
 
@@ -129,7 +128,7 @@ class Encoder {
         dim_(key_.size(2)),
         keys_(key_.view().shape()),
         values_(key_.view().shape()),
-        clamped_(key_.view().shape()),
+        other_(key_.view().shape()),
         norm_(real_output(TK_F16, {key_.size(0), key_.size(1)})) {
     const Reader cache(a.tensor("kv_cache"));
     image_.dtype = TK_U8;
@@ -196,15 +195,17 @@ class Encoder {
     value_.row(v.data(), n, h);
     if (!std::all_of(v.begin(), v.end(), [](double x) { return std::isfinite(x); })) {
       ++unusable_values_;
-      for (Values* values : {&values_, &clamped_}) values->leave_out(vector, dim_);
+      for (Values* values : {&values_, &other_}) values->leave_out(vector, dim_);
       return;
     }
     const int64_t levels = (int64_t{1} << cache_.layout.value_bits) - 1;
     const Quantised plain = quantise(v, levels, false), clamped = quantise(v, levels, true);
     const bool beyond = std::max(std::fabs(plain.zero), plain.scale) >= kHalfOverflows;
     large_values_ += beyond;
+    const bool either = std::fabs(plain.zero) < kHalfOverflows &&
+                        std::fabs(plain.scale - kHalfOverflows) <= 4 * ulp(TK_F32, kHalfOverflows);
     values_.set(vector, beyond ? clamped : plain, levels);
-    clamped_.set(vector, clamped, levels);
+    other_.set(vector, beyond != either ? clamped : plain, levels);
   }
 
   void write_half(int64_t at, double value) {
@@ -249,10 +250,10 @@ class Encoder {
     give("value_code_high", values_.codes.high);
     give("scale", values_.scale);
     give("zero", values_.zero);
-    give("clamped_code_low", clamped_.codes.low);
-    give("clamped_code_high", clamped_.codes.high);
-    give("clamped_scale", clamped_.scale);
-    give("clamped_zero", clamped_.zero);
+    give("other_code_low", other_.codes.low);
+    give("other_code_high", other_.codes.high);
+    give("other_scale", other_.scale);
+    give("other_zero", other_.zero);
     return r;
   }
 
@@ -263,7 +264,7 @@ class Encoder {
   std::vector<double> midpoints_;
   tk_dtype flavour_ = 0;
   Codes keys_;
-  Values values_, clamped_;
+  Values values_, other_;
   Output image_, norm_;
   int64_t unusable_keys_ = 0, unusable_values_ = 0, large_norms_ = 0, saturated_ = 0, large_values_ = 0;
 };

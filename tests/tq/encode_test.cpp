@@ -131,20 +131,46 @@ TEST(TqEncode, ClampingOnlyWhatIsStoredFails) {
       << verdict.reason;
 }
 
-TEST(TqEncode, BothReadingsOfALargeMaximumAreRightButNotAMixture) {
-  // max 125000, scale 8333: within f16, so the contract does not ask for clamping; an encoder that clamps is right too.
-  std::vector<double> value(16, -1.0);
-  value[3] = 125000;
+// The value fields of `made` in the slot of `c`.
+harness::Status judged_with_values_of(const harness::Case& c, const harness::Case& made) {
+  return judged(c, harness::oracle_outputs(made)).status;
+}
+
+TEST(TqEncode, OnlyAMinimumOrScaleBeyondHalfIsClamped) {
+  const std::vector<double> key(16, 1);
+  std::vector<double> value(16, -1.0), clamped;
+  const auto both = [&](double outlier, double stored) {
+    value[3] = outlier;
+    clamped = value;
+    clamped[3] = stored;
+    const harness::Case plain = token("4bit_nc", key, value), other = token("4bit_nc", key, clamped);
+    return std::pair{judged_with_values_of(plain, plain), judged_with_values_of(plain, other)};
+  };
+  using harness::Status;
+  // max 125000: the scale is 8333, which f16 holds, so clamping is wrong; value codes differ by the other elements.
   value[5] = 30000;
-  const harness::Case plain = token("4bit_nc", std::vector<double>(16, 1), value);
+  EXPECT_EQ(both(125000, 65504), (std::pair{Status::pass, Status::fail}));
+  EXPECT_EQ(both(-65520, -65504), (std::pair{Status::pass, Status::pass}));  // rounds to -inf
+  EXPECT_EQ(both(2e6, 65504), (std::pair{Status::pass, Status::pass}));      // scale 133333
+  for (const auto& [least, clamps] : {std::pair{-65519.0, false}, std::pair{-65520.0, true}}) {
+    value[3] = least;
+    EXPECT_EQ(mentions(oracle(token("4bit_nc", key, value)).findings, "clamped=1"), clamps) << least;
+  }
+}
+
+TEST(TqEncode, AScaleNextToTheOverflowMayBeClampedOrNotButNotAMixture) {
+  const std::vector<double> key(16, 1);
+  std::vector<double> value(16, 0.0);
+  value[3] = 15 * 65520.0 - 0.0625;  // scale: an fp32 ulp or less below 65520
+  value[5] = 40000;
+  const harness::Case plain = token("4bit_nc", key, value);
   value[3] = 65504;
-  const harness::Case clamped = token("4bit_nc", std::vector<double>(16, 1), value);
-  const harness::TensorMap a = harness::oracle_outputs(plain), b = harness::oracle_outputs(clamped);
-  EXPECT_EQ(judged(plain, a).status, harness::Status::pass);
-  EXPECT_EQ(judged(plain, b).status, harness::Status::pass);
-  EXPECT_EQ(judged(clamped, a).status, harness::Status::fail);
-  harness::TensorMap mixed{{"kv_cache", a.at("kv_cache").packed()}};
-  for (int64_t i = 10; i < 18; ++i) mixed["kv_cache"].set_integer(i, b.at("kv_cache").integer(i));
+  const harness::Case clamped = token("4bit_nc", key, value);
+  EXPECT_EQ(judged_with_values_of(plain, plain), harness::Status::pass);
+  EXPECT_EQ(judged_with_values_of(plain, clamped), harness::Status::pass);
+  harness::TensorMap mixed{{"kv_cache", harness::oracle_outputs(plain).at("kv_cache").packed()}};
+  const harness::Tensor other = harness::oracle_outputs(clamped).at("kv_cache");
+  for (int64_t i = 10; i < 18; ++i) mixed["kv_cache"].set_integer(i, other.integer(i));
   EXPECT_EQ(judged(plain, mixed).status, harness::Status::fail);
 }
 
