@@ -2,6 +2,7 @@
 // `list`: what can be run, or what is in a dump.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/exit_code.h"
@@ -53,10 +54,12 @@ bool list_preset(const Tool& tool, const std::string& name) {
 void list_file(const std::string& file) {
   const harness::Dump dump = harness::Dump::open(file);
   fmt::print("{}: {}, {} tensors\n", file, dump.format(), dump.entries().size());
+  size_t width = 30;
+  for (const auto& e : dump.entries()) width = std::max(width, e.name.size());
   for (const auto& e : dump.entries()) {
     const bool dense = e.strides == harness::dense_strides(e.shape);
     fmt::print(
-        "  {:<32}{:<9}{:<20}{}{}\n", e.name.empty() ? "(unnamed)" : e.name,
+        "  {:<{}}  {:<9}{:<20}{}{}\n", e.name.empty() ? "(unnamed)" : e.name, width,
         e.dtype ? std::string(toolkit::name_of(e.dtype)) : e.dtype_text + "?",
         toolkit::to_text(e.shape), dense ? "dense" : "strides " + toolkit::to_text(e.strides),
         e.storage.empty() ? "" : fmt::format(", view of {} at element {}", e.storage, e.offset));
@@ -70,8 +73,12 @@ void list_file(const std::string& file) {
 int list(const Tool& tool, const VerbName&, const Options& options) {
   int code = kPass;
   if (options.files.empty()) {
-    for (const auto* card : resolve_ops(tool, {})) list_op(*card);
+    for (const auto* card : resolve_ops(tool, {}))
+      fmt::print("{:<14}{}\n", card->op(), card->contract().summary);
+    fmt::print("\n");
     list_presets(tool);
+    fmt::print("\nAxes, suite and faults of an op, or shapes of a preset: {} list NAME\n",
+               tool.name);
   }
   for (const auto& word : options.files) {
     std::error_code error;

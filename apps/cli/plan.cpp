@@ -60,7 +60,7 @@ class Planner {
     for (const auto& sweep : sweeps_) {
       if (std::ranges::any_of(ops_, [&](const Card* c) { return has_axis(*c, sweep.axis); }))
         continue;
-      throw BadRequest(fmt::format("unknown axis '{}'{}; `list` shows the axes of each op",
+      throw BadRequest(fmt::format("unknown axis '{}'{}; `list OP` shows the axes of an op",
                                    sweep.axis,
                                    harness::nearest_hint(sweep.axis, axis_names(ops_))));
     }
@@ -87,7 +87,7 @@ class Planner {
     for (const Card* card : ops_)
       for (const auto& fault : card->faults()) names.emplace_back(fault.name);
     if (std::ranges::find(names, options_.plant) == names.end())
-      throw BadRequest(fmt::format("unknown fault '{}'{}; `list` shows the faults of each op",
+      throw BadRequest(fmt::format("unknown fault '{}'{}; `list OP` shows the faults of an op",
                                    options_.plant, harness::nearest_hint(options_.plant, names)));
   }
 

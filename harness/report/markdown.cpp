@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Markdown summary: failures first, then a line per op, then the times that were measured.
+// The Markdown summary: failures first, then a line per op, what was skipped and why, the times
+// that were measured, and what the cases say about their own input.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,22 +58,42 @@ std::string failures(const std::vector<Row>& rows) {
 std::string per_op(const std::vector<Row>& rows) {
   struct Line {
     int pass = 0, bad = 0, skipped = 0;
-    double share = 0;
+    double bound = 0, share = 0;
+    // Where no output has a bound, each was compared bit by bit.
+    std::string worst() const {
+      if (bound == 0 && share == 0) return pass ? "exact" : "";
+      return fmt::format("{:.3f}", share);
+    }
   };
   std::map<std::pair<std::string, std::string>, Line> lines;
   for (const Row& row : rows) {
     Line& line = lines[{row.text("op"), who(row, "backend")}];
     const std::string status = row.text("status");
     (status == "pass" ? line.pass : is_bad(row) ? line.bad : line.skipped) += 1;
+    line.bound = std::max(line.bound, number(row, "bound"));
     line.share = std::max(line.share, number(row, "used_share"));
   }
   std::string text =
       "## Ops\n\n| op | implementation | passed | not passed | skipped | worst error / bound |\n"
       "| --- | --- | ---: | ---: | ---: | ---: |\n";
   for (const auto& [key, l] : lines)
-    text += fmt::format("| {} | {} | {} | {} | {} | {:.3f} |\n", key.first, cell(key.second),
-                        l.pass, l.bad, l.skipped, l.share);
+    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", key.first, cell(key.second), l.pass,
+                        l.bad, l.skipped, l.worst());
   return text + "\n";
+}
+
+// A line for each case whose text in `column` is not empty.
+std::string section(const std::vector<Row>& rows, std::string_view title, std::string_view column,
+                    bool (*wanted)(const Row&)) {
+  std::set<std::string> seen;
+  std::string text;
+  for (const Row& row : rows) {
+    const std::string what = row.text(column);
+    if (what.empty() || !wanted(row)) continue;
+    const std::string line = fmt::format("- `{}`: {}\n", row.text("case_id"), what);
+    if (seen.insert(line).second) text += line;  // two implementations of one case
+  }
+  return text.empty() ? text : fmt::format("## {}\n\n{}\n", title, text);
 }
 
 std::string times(const std::vector<Row>& rows) {
@@ -119,7 +140,10 @@ std::string markdown_document(const std::vector<Row>& rows) {
                       devices.empty() ? "none" : fmt::format("{}", fmt::join(devices, ", ")),
                       rows.front().text("git_sha"), rows.front().text("utc"),
                       rows.front().text("run_id"));
-  return text + failures(rows) + per_op(rows) + times(rows);
+  const auto skipped = [](const Row& row) { return !is_bad(row) && row.text("status") != "pass"; };
+  return text + failures(rows) + per_op(rows) + section(rows, "Skipped", "reason", skipped) +
+         times(rows) +
+         section(rows, "Findings about the input", "findings", [](const Row&) { return true; });
 }
 
 std::unique_ptr<Sink> markdown_sink(const std::string& path) {

@@ -116,7 +116,14 @@ TEST(Names, ListShowsAxesSuitesAndFaults) {
   EXPECT_EQ(ran.code, 0);
   for (const std::string text : {"axis   ratio=4", "suite  decode", "fault  last-token-lost"})
     EXPECT_TRUE(test::has(ran.out, text));
-  EXPECT_TRUE(test::has(run_tool("qsa-verify list").out, "tq.decode"));
+}
+
+TEST(Names, ListAloneIsAnOverviewOfOpsAndPresets) {
+  const auto ran = run_tool("qsa-verify list");
+  EXPECT_EQ(ran.code, 0);
+  for (const std::string text : {"tq.decode", "preset ", "qsa-verify list NAME"})
+    EXPECT_TRUE(test::has(ran.out, text));
+  EXPECT_EQ(ran.out.find("  axis "), std::string::npos);
 }
 
 TEST(Names, EnvSaysWhatIsHereAndWhyTheRestIsNot) {

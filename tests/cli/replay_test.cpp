@@ -112,6 +112,11 @@ TEST(Replay, ListShowsNamesDtypesShapesAndStrides) {
       test::has(run_tool("qsa-verify list " + kData + "dumps/fortran.npy").out, "strides [1,"));
 }
 
+TEST(Replay, ListKeepsALongNameApartFromItsDtype) {
+  const auto ran = run_tool("qsa-verify list " + kData + "steps/step.right.safetensors");
+  EXPECT_TRUE(test::has(ran.out, "compress.compressor_state_block_table  i32 "));
+}
+
 TEST(Replay, BenchLoadsADump) {
   const auto ran =
       run_tool("qsa-bench run expand -d simt --min-time 0.01 --load " + kGolden + "qsa.expand/" +

@@ -169,6 +169,15 @@ TEST(Markdown, FailuresComeFirst) {
   EXPECT_TRUE(test::has(text, "1 fail, 1 pass"));
 }
 
+TEST(Markdown, SaysWhatWasSkippedWhatTheInputHoldsAndWhatIsExact) {
+  const std::string md = scratch("report.md");
+  run_tool("qsa-verify run expand -f 'no-rows|requests-outside' -d simt --md " + md);
+  const std::string text = read_file(md);
+  EXPECT_TRUE(test::has(text, "## Skipped\n\n- `qsa.expand/no-rows:requests=0`: 0 rows\n"));
+  EXPECT_TRUE(test::has(text, "## Findings about the input\n\n- `qsa.expand/requests-outside"));
+  EXPECT_TRUE(test::has(text, "| qsa.expand | portable on simt | 1 | 0 | 1 | exact |"));
+}
+
 TEST(Repro, TheCellRunsThisCaseAloneWithTheSameResult) {
   const std::string csv = scratch("repro.csv");
   run_tool("qsa-verify run expand --seed 7 --csv " + csv + " " + fake("wrong"));
