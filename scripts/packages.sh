@@ -61,10 +61,20 @@ find_nvcc() {
   fi
 }
 
+# ccache ends a compilation where it cannot write its cache, as in a read-only home: then the cache goes into build/.
+place_ccache() {
+  local home=~ cache
+  cache=${CCACHE_DIR:-${XDG_CACHE_HOME:-$home/.cache}/ccache}
+  { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null && return 0
+  export CCACHE_DIR=$PWD/build/ccache
+  say "ccache: $cache is not writable; using $CCACHE_DIR"
+}
+
 # configure_and_build BUILD_DIR [targets...]
 configure_and_build() {
   local dir=$1
   shift
+  place_ccache
   cmake -S . -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$dir.configure.log" 2>&1 || {
     cat "$dir.configure.log"
     say "error: configuring failed, see above"

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: quickstart_test.sh SOURCE_DIR
+set -euo pipefail
+source=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+root="$work/my tools"  # a path with a blank
+mkdir -p "$root" "$work/stubs"
+cp -r "$source/scripts" "$root/"
+
+stub() { printf '#!/bin/sh\n%s\n' "$2" >"$work/stubs/$1" && chmod +x "$work/stubs/$1"; }
+stub dpkg-query 'echo "install ok installed"'
+# $CODES: what qsa-verify, qsa-bench and tq-bench exit with.
+stub cmake '[ "$1" = --build ] || exit 0
+bin=$2/bin
+mkdir -p "$bin"
+set -- $CODES
+for tool in qsa-verify qsa-bench tq-bench; do
+  printf "#!/bin/sh\necho \"$tool \$*\"; exit $1\n" >"$bin/$tool"
+  chmod +x "$bin/$tool"
+  shift
+done'
+
+failed=0
+# expect CODE TEXT CODES [HOME]: quickstart from another folder exits with CODE and prints TEXT.
+expect() {
+  local code=0
+  (cd / && env -u CCACHE_DIR -u XDG_CACHE_HOME PATH="$work/stubs:$PATH" CODES="$3" HOME="${4:-$work}" \
+    "$root/scripts/quickstart.sh") >"$work/said" 2>&1 || code=$?
+  if [ "$code" != "$1" ] || ! grep -qF -- "$2" "$work/said"; then
+    echo "expected exit $1 and '$2', got exit $code and:" && cat "$work/said"
+    failed=1
+  fi
+}
+
+expect 0 "PASS: all ops verified; start reading at out/quickstart/verify.md" "0 0 0"
+expect 0 "tq-bench run --csv out/quickstart/tq-bench.csv --md out/quickstart/tq-bench.md" "0 0 0"
+expect 1 "qsa-verify 1, qsa-bench 0, tq-bench 3" "1 0 3"
+expect 3 "qsa-verify 0, qsa-bench 3, tq-bench 0" "0 3 0"
+expect 5 "qsa-verify 0, qsa-bench 0, tq-bench 5" "0 0 5"
+expect 0 "using $root/build/ccache" "0 0 0" /proc/no-home
+exit $failed
