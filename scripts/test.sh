@@ -5,6 +5,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
+case $PWD in *[[:space:]]*)
+  say "error: the tests run the tools through a shell and need a path without blanks, got '$PWD'; move the checkout"
+  exit 2
+  ;;
+esac
 
 install_packages yes
 find_nvcc

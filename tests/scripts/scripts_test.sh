@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# usage: quickstart_test.sh SOURCE_DIR
+# usage: scripts_test.sh SOURCE_DIR
 set -euo pipefail
 source=$1
 work=$(mktemp -d)
@@ -23,11 +23,11 @@ for tool in qsa-verify qsa-bench tq-bench; do
 done'
 
 failed=0
-# expect CODE TEXT CODES [HOME]: quickstart from another folder exits with CODE and prints TEXT.
+# expect CODE TEXT CODES [HOME] [SCRIPT]: the script, run from another folder, exits with CODE and prints TEXT.
 expect() {
   local code=0
   (cd / && env -u CCACHE_DIR -u XDG_CACHE_HOME PATH="$work/stubs:$PATH" CODES="$3" HOME="${4:-$work}" \
-    "$root/scripts/quickstart.sh") >"$work/said" 2>&1 || code=$?
+    "$root/scripts/${5:-quickstart.sh}") >"$work/said" 2>&1 || code=$?
   if [ "$code" != "$1" ] || ! grep -qF -- "$2" "$work/said"; then
     echo "expected exit $1 and '$2', got exit $code and:" && cat "$work/said"
     failed=1
@@ -40,4 +40,5 @@ expect 1 "qsa-verify 1, qsa-bench 0, tq-bench 3" "1 0 3"
 expect 3 "qsa-verify 0, qsa-bench 3, tq-bench 0" "0 3 0"
 expect 5 "qsa-verify 0, qsa-bench 0, tq-bench 5" "0 0 5"
 expect 0 "using $root/build/ccache" "0 0 0" /proc/no-home
+expect 2 "need a path without blanks, got '$root'" "" "$work" test.sh
 exit $failed
