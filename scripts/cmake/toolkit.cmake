@@ -55,6 +55,17 @@ function(toolkit_op family op)
   set_property(GLOBAL APPEND PROPERTY TOOLKIT_CARDS ${PROJECT_SOURCE_DIR}/harness/ops/${family}/${op}.cpp)
 endfunction()
 
+# toolkit_probe(roof read): a kernel that is measured, not judged by an oracle: contract kernels/include/roof/read.h and
+# kernel kernels/roof/read.cu. harness/measure/roofs.cpp calls it and checks what it gives by a sum.
+function(toolkit_probe family probe)
+  foreach(file kernels/include/${family}/${probe}.h kernels/${family}/${probe}.cu)
+    if(NOT EXISTS ${PROJECT_SOURCE_DIR}/${file})
+      message(FATAL_ERROR "probe ${family}.${probe}: ${file} is missing (a probe is contract and kernel)")
+    endif()
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY TOOLKIT_KERNELS ${PROJECT_SOURCE_DIR}/kernels/${family}/${probe}.cu)
+endfunction()
+
 # Rules of sight by include paths: a room is included as "reference/oracle.h" through a folder that holds a link to
 # that room alone, so that including a room which a target may not see does not compile.
 function(toolkit_room room)

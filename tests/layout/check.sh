@@ -3,7 +3,7 @@
 # check.sh ROOT: the rules of the house that a compiler does not see. Prints "file:line: [rule] text" for each breach.
 #   sight     who may include whom (contracts <- kernels; contracts <- reference; {plugins, reference} <- harness <- apps)
 #   words     no vendor's word and no literal wave width in kernel sources and portable device headers
-#   whole     an op is contract, kernel, oracle, card and test
+#   whole     an op is contract, kernel, oracle, card and test; a probe is contract and kernel
 #   places    no file names a folder of one machine
 #   licence   the SPDX line comes first
 set -u
@@ -59,7 +59,7 @@ uncommented() {
   [ $# -gt 0 ] || return 0
   grep -Hn '' "$@" /dev/null | sed -E 's|//.*$||'
 }
-kernel_code=$(matching '^kernels/(qsa|tq)/')
+kernel_code=$(matching '^kernels/(qsa|tq|roof)/')
 portable="$kernel_code $(matching '^kernels/device/[a-z_]+\.(h|cpp)$')"
 vendor='(^|[^A-Za-z_0-9])(cuda[A-Za-z_]*|hip[A-Z_][A-Za-z_]*|hip_[a-z_]*|__(shfl|ballot|syncthreads|syncwarp|global__|device__|shared__|builtin_amdgcn|nv_)[a-z_]*|threadIdx|blockIdx|blockDim|gridDim|asm|__asm__|warpSize)([^A-Za-z_0-9]|$)|__shfl|__ballot|<<<|0x[fF]{8}([^fF]|$)'
 widths='(&|%|/|\*)[[:space:]]*(31|32|63|64)([^0-9.]|$)|(>>|<<)[[:space:]]*[56]([^0-9]|$)'
@@ -83,6 +83,13 @@ for file in $(matching '^(kernels|reference|harness/ops)/(qsa|tq)/[a-z]+\.(cu|cp
       grep -qrE "$family/$op\.(cpp|cu)" --include=CMakeLists.txt . ||
       breach whole <<< "$file:0:no toolkit_op($family $op) in CMakeLists.txt" ;;
   esac
+done
+
+probes=$(sed -nE 's/^[[:space:]]*toolkit_probe\(([a-z]+) ([a-z_]+)\).*/\1 \2/p' CMakeLists.txt)
+for file in $(matching '^kernels/roof/[a-z_]+\.cu$'); do
+  probe=$(basename "$file" .cu)
+  grep -qx "roof $probe" <<< "$probes" || breach whole <<< "$file:0:no toolkit_probe(roof $probe) in CMakeLists.txt"
+  [ -f "kernels/include/roof/$probe.h" ] || breach whole <<< "$file:0:roof.$probe has no contract"
 done
 
 beside="\.\./sha""red" machine="(/wo""rk/|/ro""ot/|/ho""me/[a-z])"

@@ -53,6 +53,9 @@ for code in 'cudaMalloc(&p, 4);' 'hipMalloc(&p, 4);' '#include <hip_runtime.h>' 
   'const int wave = t >> 5;' 'const int lane = t % 64;' '__syncthreads();'; do
   plant kernels/tq/planted.h "$code" words
 done
+plant kernels/roof/planted.cu 'i = threadIdx.x;' words
+expected+=("kernels/roof/planted.cu:0: [whole] no toolkit_probe(roof planted)")
+expected+=("kernels/roof/planted.cu:0: [whole] roof.planted has no contract")
 plant kernels/device/numeric.h 'cudaMalloc(&p, 4);' words
 plant kernels/device/collectives.h 'v = __shfl_xor_sync(m, v, 1);' words
 innocent kernels/tq/planted.h '// unlike cudaMalloc, and with threadIdx.x'
