@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/report/page_content.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/report/read_rows.h"
+
+namespace harness::page {
+
+namespace {
+
+bool is_oracle(const Row& row) { return row.text("impl").starts_with("oracle"); }
+
+int index_in(std::vector<std::string>& names, const std::string& name) {
+  const auto it = std::ranges::find(names, name);
+  if (it != names.end()) return static_cast<int>(it - names.begin());
+  names.push_back(name);
+  return static_cast<int>(names.size()) - 1;
+}
+
+DeviceContent& device_of(const Row& row, Content& content) {
+  const std::string name = row.text("device");
+  for (DeviceContent& device : content.devices)
+    if (device.name == name) return device;
+  content.devices.push_back({name, row.text("backend"), row.text("arch"), {}, {}, {}});
+  return content.devices.back();
+}
+
+std::string why_too_fast(const Entry& entry) {
+  if (entry.share && entry.share->percent > 100)
+    return fmt::format("{} of its {} roof", digits(entry.share->percent) + " %",
+                       entry.share->measured ? "measured" : "datasheet");
+  if (entry.text("status") == "impossible") return "the run says so";
+  return {};
+}
+
+void extend(std::string& first, std::string& last, const std::string& value) {
+  if (value.empty()) return;
+  if (first.empty() || value < first) first = value;
+  if (last.empty() || value > last) last = value;
+}
+
+void add_provenance(const Row& row, std::vector<Provenance>& all) {
+  auto it = std::ranges::find_if(all, [&](const Provenance& p) {
+    return p.run_id == row.text("run_id") && p.tool == row.text("tool") &&
+           p.git_sha == row.text("git_sha") && p.device == row.text("device");
+  });
+  if (it == all.end()) {
+    Provenance fresh;
+    fresh.run_id = row.text("run_id"), fresh.tool = row.text("tool");
+    fresh.git_sha = row.text("git_sha"), fresh.device = row.text("device");
+    fresh.arch = row.text("arch"), fresh.driver = row.text("driver");
+    fresh.toolkit = row.text("toolkit"), fresh.seeds = row.text("seed");
+    it = all.insert(all.end(), std::move(fresh));
+  }
+  Provenance& p = *it;
+  ++p.rows;
+  extend(p.first_utc, p.last_utc, row.text("utc"));
+  const std::string throttled = row.text("throttled");
+  if (!throttled.empty() && throttled != "0" && throttled != "none") ++p.throttled;
+  if (const auto mhz = number_in(row, "clock_mhz")) {
+    p.least_mhz = std::min(*mhz, p.least_mhz.value_or(*mhz));
+    p.most_mhz = std::max(*mhz, p.most_mhz.value_or(*mhz));
+  }
+  if (p.seeds != row.text("seed")) p.seeds = "several";
+}
+
+}  // namespace
+
+std::optional<double> Entry::value(std::string_view column) const {
+  return number_in(*row, column);
+}
+bool Entry::judged() const {
+  const std::string status = text("status");
+  return status != "skip" && status != "unsupported";
+}
+
+int Content::judged() const {
+  return static_cast<int>(std::ranges::count_if(entries, &Entry::judged));
+}
+int Content::passed() const {
+  return static_cast<int>(std::ranges::count_if(entries, &Entry::passed));
+}
+std::string Content::headline() const {
+  if (judged() == 0) return "Nothing was judged";
+  // What is neither pass nor wrong is not called FAIL.
+  const int bad = judged() - passed();
+  if (bad == 0) return fmt::format("PASS {} of {}", passed(), judged());
+  std::string worst = "inconclusive";
+  for (const auto status : {"crash", "timeout", "error", "fail"})
+    if (statuses.contains(status)) worst = status;
+  if (worst == "inconclusive" && statuses.contains("impossible")) worst = "impossible";
+  std::ranges::transform(worst, worst.begin(), [](char c) { return std::toupper(c); });
+  return fmt::format("{}: {} of {} not passed", worst, bad, judged());
+}
+
+Content make_content(const PageInput& input) {
+  Content content;
+  content.files = input.files;
+  for (const Row& row : input.rows) {
+    add_provenance(row, content.provenance);
+    if (is_roof(row)) {
+      device_of(row, content).roof_rows.push_back(&row);
+      ++content.roof_rows;
+      continue;
+    }
+    ++content.statuses[row.text("status")];
+    if (!row.text("device").empty()) device_of(row, content);
+    content.entries.push_back({&row,
+                               static_cast<int>(content.entries.size()) + 1,
+                               index_in(content.ops, row.text("op")),
+                               {},
+                               {}});
+  }
+  for (DeviceContent& device : content.devices) {
+    device.roofs = roofs_of(device.name, input.rows, input.datasheets);
+    for (Entry& entry : content.entries) {
+      if (entry.text("device") != device.name || is_oracle(*entry.row)) continue;
+      entry.share = share_of_roof(*entry.row, device.roofs);
+      entry.too_fast = why_too_fast(entry);
+      if (entry.value("time_us_median")) device.timed.push_back(&entry);
+    }
+  }
+  content.comparison = compare_subjects(content.entries, content.ops);
+  return content;
+}
+
+std::string short_id(const Entry& entry) {
+  const std::string id = entry.text("case_id"), op = entry.text("op") + "/";
+  return id.starts_with(op) ? id.substr(op.size()) : id;
+}
+
+std::string condition(const Entry& entry) {
+  std::string text;
+  for (const auto column : {"l2", "launch", "dtype", "fp8_flavour"})
+    if (const std::string cell = entry.text(column); !cell.empty())
+      text += (text.empty() ? "" : " ") + cell;
+  return text;
+}
+
+std::string digits(std::optional<double> value) {
+  if (!value) return {};
+  const double size = std::abs(*value);
+  if (size >= 1000 || size == 0) return fmt::format("{:.0f}", *value);
+  if (size >= 100) return fmt::format("{:.1f}", *value);
+  if (size >= 1) return fmt::format("{:.2f}", *value);
+  return fmt::format("{:.3g}", *value);
+}
+
+std::string share_text(const Entry& entry) {
+  if (!entry.share) return "unknown";
+  const double percent = entry.share->percent;
+  return (percent < 10 ? fmt::format("{:.2g} %", percent) : fmt::format("{:.1f} %", percent)) +
+         (entry.share->measured ? "" : " of datasheet");
+}
+
+std::string roof_text(const RoofLine& roof) {
+  if (roof.kind != RoofLine::Kind::compute) return digits(roof.value) + " GB/s";
+  return roof.value >= 1000 ? digits(roof.value / 1000) + " TFLOP/s"
+                            : digits(roof.value) + " GFLOP/s";
+}
+
+std::string clock_text(const Provenance& p) {
+  if (!p.least_mhz) return "not read";
+  if (*p.least_mhz == *p.most_mhz) return digits(p.least_mhz);
+  return digits(p.least_mhz) + " – " + digits(p.most_mhz);
+}
+std::string time_text(const Provenance& p) {
+  return p.first_utc == p.last_utc ? p.first_utc : p.first_utc + " to " + p.last_utc;
+}
+
+}  // namespace harness::page

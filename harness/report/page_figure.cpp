@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The figures, as inline SVG. Coordinates are those of the view box; the style sheet enlarges text
+// and marks where the figure is shown small.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/report/page_html.h"
+
+namespace harness::page {
+
+namespace {
+
+// A logarithmic axis: whole decades onto a range of coordinates.
+struct Axis {
+  int first, last;  // decades
+  double from, to;  // coordinates
+  double at(double value) const {
+    return from + (std::log10(value) - first) / (last - first) * (to - from);
+  }
+  double low() const { return std::pow(10, first); }
+  double high() const { return std::pow(10, last); }
+};
+
+Axis axis_over(double low, double high, double from, double to) {
+  const int first = static_cast<int>(std::floor(std::log10(low)));
+  return {first, std::max(first + 1, static_cast<int>(std::ceil(std::log10(high)))), from, to};
+}
+
+constexpr double kLeft = 58, kRight = 628, kTop = 34, kBottom = 396;
+
+std::string decade(int exponent) {
+  if (exponent >= 0 && exponent <= 2) return fmt::format("{}", std::lround(std::pow(10, exponent)));
+  if (exponent < 0 && exponent >= -3) return fmt::format("{:g}", std::pow(10, exponent));
+  return fmt::format("10<tspan class=exp dy=-5>{}</tspan>", exponent);
+}
+
+std::string line(std::string_view style, double x1, double y1, double x2, double y2) {
+  return fmt::format("<path class=\"{}\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\"/>", style, x1, y1, x2,
+                     y2);
+}
+
+std::string vertical_grid(const Axis& x, double top, double bottom) {
+  std::string svg;
+  for (int e = x.first; e <= x.last; ++e) {
+    const double at = x.at(std::pow(10, e));
+    svg += line("grid", at, top, at, bottom);
+    svg += fmt::format("<text class=tick x={:.1f} y={:.1f} text-anchor=middle>{}</text>", at,
+                       bottom + 20, decade(e));
+  }
+  return svg;
+}
+
+std::string horizontal_grid(const Axis& y) {
+  std::string svg;
+  for (int e = y.first; e <= y.last; ++e) {
+    const double at = y.at(std::pow(10, e));
+    svg += line("grid", kLeft, at, kRight, at);
+    svg += fmt::format("<text class=tick x={} y={:.1f} text-anchor=end>{}</text>", kLeft - 8,
+                       at + 4, decade(e));
+  }
+  return svg;
+}
+
+std::string mark(const Entry& entry, double x, double y) {
+  return fmt::format(
+      "<a href=\"#r{}\"><circle class=\"m {}{}{}\" cx={:.1f} cy={:.1f} r=4.5><title>{}</title>"
+      "</circle></a>\n",
+      entry.number, op_class(entry), entry.text("l2") == "warm" ? " warm" : "",
+      entry.too_fast.empty() ? "" : " fast", x, y, escaped(mark_title(entry)));
+}
+
+std::string tooltip(const RoofLine& roof) {
+  return fmt::format("<title>{}</title>",
+                     escaped(fmt::format("{} {}: {}", roof.measured ? "measured" : "datasheet",
+                                         roof_text(roof), roof.source)));
+}
+
+std::string style_of(const RoofLine& roof, const RoofLine* best) {
+  if (!roof.measured) return "roof sheet";
+  return &roof == best ? "roof" : "roof minor";
+}
+
+// The slope of a bandwidth roof up to where arithmetic takes over, and its label along it.
+std::string memory_line(const RoofLine& roof, const RoofLine* best, double ridge, const Axis& x,
+                        const Axis& y) {
+  const double end = std::min({ridge, x.high(), y.high() / roof.value});
+  const double start = std::max(x.low(), y.low() / roof.value);
+  if (start >= end) return {};
+  const double x1 = x.at(start), y1 = y.at(start * roof.value);
+  const double x2 = x.at(end), y2 = y.at(end * roof.value);
+  std::string svg =
+      fmt::format("<g>{}{}</g>", tooltip(roof), line(style_of(roof, best), x1, y1, x2, y2));
+  if (roof.measured && &roof != best) return svg;
+  const double angle = std::atan2(y2 - y1, x2 - x1) * 180 / M_PI;
+  const double share = 0.5;
+  const double tx = x1 + share * (x2 - x1), ty = y1 + share * (y2 - y1);
+  return svg + fmt::format(
+                   "<text class=\"rl{}\" transform=\"translate({:.1f} {:.1f}) rotate({:.1f})\" "
+                   "text-anchor=middle dy={}>{} {}</text>",
+                   roof.measured ? "" : " sheet", tx, ty, angle, roof.measured ? 15 : -6,
+                   escaped(roof.label), roof_text(roof));
+}
+
+std::string compute_line(const RoofLine& roof, const RoofLine* best, double ridge, const Axis& x,
+                         const Axis& y) {
+  const double at = y.at(roof.value);
+  std::string svg = fmt::format(
+      "<g>{}{}</g>", tooltip(roof),
+      line(style_of(roof, best), x.at(std::clamp(ridge, x.low(), x.high())), at, kRight, at));
+  if (roof.measured && &roof != best) return svg;
+  return svg + fmt::format("<text class=\"rl{}\" x={} y={:.1f} text-anchor=end>{} {}</text>",
+                           roof.measured ? "" : " sheet", kRight - 4,
+                           at + (roof.measured ? 15 : -6), escaped(roof.label), roof_text(roof));
+}
+
+std::string roof_lines(const std::vector<RoofLine>& roofs, const Axis& x, const Axis& y) {
+  std::string svg;
+  for (const RoofLine& roof : roofs) {
+    const bool compute = roof.kind == RoofLine::Kind::compute;
+    // Each set of roofs meets its own counterpart: measured with measured.
+    const RoofLine* other =
+        best_roof(roofs, compute ? RoofLine::Kind::memory : RoofLine::Kind::compute, roof.measured);
+    const RoofLine* best = best_roof(roofs, roof.kind, roof.measured);
+    if (compute)
+      svg += compute_line(roof, best, other ? roof.value / other->value : x.low(), x, y);
+    else
+      svg += memory_line(roof, best, other ? other->value / roof.value : x.high(), x, y);
+  }
+  return svg;
+}
+
+bool on_roofline(const Entry& e) {
+  return e.value("intensity").value_or(0) > 0 && e.value("gflops").value_or(0) > 0;
+}
+bool bandwidth_only(const Entry& e) { return !on_roofline(e) && e.value("gbps").value_or(0) > 0; }
+
+}  // namespace
+
+std::string roofline_figure(const DeviceContent& device) {
+  double x_low = 1e300, x_high = 0, y_low = 1e300, y_high = 0;
+  for (const Entry* e : device.timed) {
+    if (!on_roofline(*e)) continue;
+    x_low = std::min(x_low, *e->value("intensity"));
+    x_high = std::max(x_high, *e->value("intensity"));
+    y_low = std::min(y_low, *e->value("gflops"));
+    y_high = std::max(y_high, *e->value("gflops"));
+  }
+  if (x_high == 0) return {};
+  for (const RoofLine& roof : device.roofs) {
+    if (roof.kind == RoofLine::Kind::compute) {
+      y_high = std::max(y_high, roof.value * 2);  // room for the label
+      if (const RoofLine* memory = best_roof(device.roofs, RoofLine::Kind::memory, roof.measured))
+        x_high = std::max(x_high, 2 * roof.value / memory->value);
+    } else {
+      y_high = std::max(y_high, roof.value * x_low);
+    }
+  }
+  const Axis x = axis_over(x_low * 0.8, x_high, kLeft, kRight),
+             y = axis_over(y_low * 0.8, y_high, kBottom, kTop);
+  std::string svg = fmt::format(
+      "<svg class=roofline viewBox=\"0 0 640 440\" role=img aria-label=\"Roofline of {}\">{}{}{}",
+      escaped(device.name), vertical_grid(x, kTop, kBottom), horizontal_grid(y),
+      roof_lines(device.roofs, x, y));
+  svg += fmt::format(
+      "<text class=axis x={} y={} text-anchor=middle>FLOP per byte</text>"
+      "<text class=axis x=4 y=16>GFLOP/s</text>\n",
+      (kLeft + kRight) / 2, kBottom + 40);
+  for (const Entry* e : device.timed)
+    if (on_roofline(*e)) svg += mark(*e, x.at(*e->value("intensity")), y.at(*e->value("gflops")));
+  return svg + "</svg>\n";
+}
+
+std::string bandwidth_figure(const DeviceContent& device) {
+  std::vector<std::string> lanes;
+  double low = 1e300, high = 0;
+  for (const Entry* e : device.timed) {
+    if (!bandwidth_only(*e)) continue;
+    if (std::ranges::find(lanes, e->text("op")) == lanes.end()) lanes.push_back(e->text("op"));
+    low = std::min(low, *e->value("gbps"));
+    high = std::max(high, *e->value("gbps"));
+  }
+  if (lanes.empty()) return {};
+  for (const RoofLine& roof : device.roofs)
+    if (roof.kind == RoofLine::Kind::memory) high = std::max(high, roof.value);
+  constexpr double kLane = 34, kLabels = 112, kCeiling = 10;
+  const double bottom = kCeiling + kLane * static_cast<double>(lanes.size());
+  const Axis x = axis_over(low, high, kLabels, kRight);
+  std::string svg = fmt::format(
+      "<svg class=strip viewBox=\"0 0 640 {:.0f}\" role=img aria-label=\"Bandwidth by op of "
+      "{}\">{}",
+      bottom + 48, escaped(device.name), vertical_grid(x, kCeiling, bottom));
+  for (const RoofLine& roof : device.roofs)
+    if (roof.kind == RoofLine::Kind::memory)
+      svg += fmt::format("<g>{}{}</g>", tooltip(roof),
+                         line(style_of(roof, best_roof(device.roofs, roof.kind, roof.measured)),
+                              x.at(roof.value), kCeiling, x.at(roof.value), bottom));
+  svg += fmt::format("<text class=axis x={:.0f} y={:.0f} text-anchor=middle>GB/s</text>\n",
+                     (kLabels + kRight) / 2, bottom + 40);
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    const double middle = kCeiling + kLane * (static_cast<double>(i) + 0.5);
+    svg += fmt::format("<text class=tick x={} y={:.1f} text-anchor=end>{}</text>", kLabels - 10,
+                       middle + 4, escaped(lanes[i]));
+    int n = 0;  // neighbours step aside, so that marks with the same value stay apart
+    for (const Entry* e : device.timed)
+      if (bandwidth_only(*e) && e->text("op") == lanes[i])
+        svg += mark(*e, x.at(*e->value("gbps")), middle + (n++ % 5 - 2) * 4);
+  }
+  return svg + "</svg>\n";
+}
+
+std::string roof_list(const DeviceContent& device) {
+  std::string html;
+  for (const RoofLine& roof : device.roofs)
+    html += fmt::format("<tr{}><td>{}<td>{}<td class=n>{}<td class=wrap>{}\n",
+                        roof.measured ? "" : " class=sheet", escaped(roof.label),
+                        roof.measured ? "measured" : "datasheet", roof_text(roof),
+                        escaped(roof.source));
+  if (!html.empty())
+    html =
+        "<div class=scroll><table class=roofs><thead><tr><th>roof<th>kind<th class=n>value<th>"
+        "source<tbody>\n" +
+        html + "</table></div>\n";
+  for (const auto kind : {RoofLine::Kind::memory, RoofLine::Kind::compute})
+    if (!best_roof(device.roofs, kind, true))
+      html +=
+          fmt::format("<p class=note>{} roof unknown: no measured row (op roof.*){}.</p>\n",
+                      kind == RoofLine::Kind::memory ? "Memory" : "Arithmetic",
+                      best_roof(device.roofs, kind, false) ? "; only the datasheet's value is shown"
+                                                           : " and no line in devices.csv");
+  return html;
+}
+
+}  // namespace harness::page

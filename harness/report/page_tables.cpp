@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of the HTML page. End tags that HTML lets one leave out are left out.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/report/page_html.h"
+
+namespace harness::page {
+
+namespace {
+
+std::string badge(const std::string& status) {
+  return fmt::format("<span class=\"badge {}\">{}</span>", escaped(status), escaped(status));
+}
+
+// The case over its shape, as the first cell of a line.
+std::string case_cell(const Entry& e) {
+  std::string cell = fmt::format("<th scope=row><span class=id>{}</span>", escaped(short_id(e)));
+  if (const std::string shape = e.text("shape"); !shape.empty())
+    cell += fmt::format("<small>{}</small>", escaped(shape));
+  return cell;
+}
+
+bool several(const std::vector<const Entry*>& entries, std::string_view column) {
+  return std::ranges::any_of(
+      entries, [&](const Entry* e) { return e->text(column) != entries[0]->text(column); });
+}
+
+std::string share_cell(const Entry& e) {
+  if (!e.share) return "<td class=\"n dim\">unknown";
+  return fmt::format("<td class=\"n share{}\" style=\"--p:{:.1f}%\">{}",
+                     e.too_fast.empty() ? "" : " fast", std::min(e.share->percent, 100.0),
+                     share_text(e));
+}
+
+std::string case_line(const Entry& e, bool device, bool impl, bool timed) {
+  std::string html = fmt::format("<tr id=r{}>{}", e.number, case_cell(e));
+  if (device) html += fmt::format("<td>{}", escaped(e.text("device")));
+  if (impl) html += fmt::format("<td>{}", escaped(e.text("impl")));
+  html += fmt::format("<td>{}<td>{}<td class=n>{}", escaped(condition(e)), badge(e.text("status")),
+                      digits(e.value("used_share")));
+  if (!timed) return html + "\n";
+  html += fmt::format("<td class=\"n strong\">{}<td class=\"n dim\">",
+                      digits(e.value("time_us_median")));
+  if (const auto q1 = e.value("time_us_q1"), q3 = e.value("time_us_q3"); q1 && q3)
+    html += digits(q1) + " – " + digits(q3);
+  html += fmt::format("<td class=n>{}<td class=n>{}", digits(e.value("gbps")),
+                      digits(e.value("gflops")));
+  return html + (e.value("time_us_median") ? share_cell(e) : "<td>") + "\n";
+}
+
+std::string bad_line(const Entry& e) {
+  std::string html =
+      fmt::format("<li class={}>{} <code>{}</code> <span class=dim>{}{}{}</span>", op_class(e),
+                  badge(e.text("status")), escaped(e.text("case_id")), escaped(e.text("impl")),
+                  e.text("device").empty() ? "" : " on ", escaped(e.text("device")));
+  if (!e.too_fast.empty()) html += fmt::format("<p>faster than its roof: {}", e.too_fast);
+  for (const auto column : {"reason", "first_bad"})
+    if (const std::string cell = e.text(column); !cell.empty())
+      html += fmt::format("<p>{}", escaped(cell));
+  if (const std::string repro = e.text("repro"); !repro.empty())
+    html += fmt::format("<pre>{}</pre>", escaped(repro));
+  return html + "\n";
+}
+
+std::string ratio_cell(std::optional<double> ratio) {
+  if (!ratio) return "<td class=\"n dim\">–";
+  return fmt::format("<td class=\"n {}\">{:.2f}×", *ratio >= 1 ? "up" : "down", *ratio);
+}
+
+std::string heads(const Comparison& c, std::string_view unit) {
+  std::string html;
+  for (const Subject& s : c.subjects)
+    html += fmt::format("<th class=n>{}<small>{}</small>", escaped(s.label), unit);
+  for (size_t i = 1; i < c.subjects.size(); ++i)
+    html += fmt::format("<th class=n>{}<small>speed-up</small>", escaped(c.subjects[i].label));
+  return html;
+}
+
+std::string compared_line(const ComparedCase& c) {
+  std::string html = fmt::format("<tr class={}>{}<td>{}", op_class(*c.any), case_cell(*c.any),
+                                 escaped(condition(*c.any)));
+  for (const Entry* e : c.entries) {
+    if (!e) {
+      html += "<td class=\"n dim\">–";
+      continue;
+    }
+    html += fmt::format("<td class=n>{}", digits(e->value("time_us_median")));
+    if (e->share) html += fmt::format("<small>{} of roof</small>", share_text(*e));
+  }
+  for (size_t i = 1; i < c.entries.size(); ++i) html += ratio_cell(speed_up(c, i));
+  return html + "\n";
+}
+
+std::string mean_line(const ComparedOp& op) {
+  std::string html = fmt::format("<tr><th scope=row>{}", escaped(op.op));
+  for (size_t i = 1; i < op.speed_up.size(); ++i)
+    html += fmt::format("<td class=n>{}{}", op.shared[i], ratio_cell(op.speed_up[i]));
+  return html + "\n";
+}
+
+}  // namespace
+
+std::string bad_section(const Content& content) {
+  std::string html;
+  for (const Entry& e : content.entries)
+    if (e.judged() && (!e.passed() || !e.too_fast.empty())) html += bad_line(e);
+  if (html.empty()) return {};
+  return "<section id=bad><h2>Not passed, or faster than its roof</h2>\n<ul class=bad>\n" + html +
+         "</ul></section>\n";
+}
+
+std::string case_tables(const Content& content) {
+  std::string html = "<section id=cases><h2>Cases by op</h2>\n";
+  for (size_t op = 0; op < content.ops.size(); ++op) {
+    std::vector<const Entry*> entries;
+    for (const Entry& e : content.entries)
+      if (e.op == static_cast<int>(op) && e.judged()) entries.push_back(&e);
+    if (entries.empty()) continue;
+    const bool device = several(entries, "device"), impl = several(entries, "impl");
+    const bool timed = std::ranges::any_of(
+        entries, [](const Entry* e) { return e->value("time_us_median").has_value(); });
+    html += fmt::format(
+        "<div class=\"op {}\"><h3><i></i>{} <small>{} rows</small></h3><div class=scroll><table>"
+        "<thead><tr><th>case{}{}<th>condition<th>verdict<th class=n>error / bound{}<tbody>\n",
+        op_class(*entries[0]), escaped(content.ops[op]), entries.size(), device ? "<th>device" : "",
+        impl ? "<th>implementation" : "",
+        timed ? "<th class=n>median µs<th class=n>quartiles<th class=n>GB/s<th class=n>GFLOP/s"
+                "<th class=n>of roof"
+              : "");
+    for (const Entry* e : entries) html += case_line(*e, device, impl, timed);
+    html += "</table></div></div>\n";
+  }
+  return html + "</section>\n";
+}
+
+std::string comparison_section(const Comparison& c) {
+  std::string html = fmt::format(
+      "<section id=compare><h2>Side by side</h2>\n<p>Speed-up over <b>{}</b>: its median time "
+      "divided by the other's, case by case; above 1 the other is faster. An op's figure is the "
+      "geometric mean over the cases that both have. Only passed rows count.</p>\n"
+      "<div class=scroll><table class=means><thead><tr><th>op",
+      escaped(c.subjects[0].label));
+  for (size_t i = 1; i < c.subjects.size(); ++i)
+    html += fmt::format("<th class=n>cases<th class=n>{}", escaped(c.subjects[i].label));
+  html += "<tbody>\n";
+  for (const ComparedOp& op : c.ops) html += mean_line(op);
+  html += "<tfoot>" + mean_line(c.all) + "</table></div>\n";
+  for (const ComparedOp& op : c.ops) {
+    html += fmt::format(
+        "<details class=\"op {}\" open><summary><h3><i></i>{} <small>{} "
+        "cases</small></h3></summary>"
+        "<div class=scroll><table><thead><tr><th>case<th>condition{}<tbody>\n",
+        op_class(*op.cases[0].any), escaped(op.op), op.cases.size(), heads(c, "median µs"));
+    for (const ComparedCase& one : op.cases) html += compared_line(one);
+    html += "</table></div></details>\n";
+  }
+  return html + "</section>\n";
+}
+
+std::string skipped_section(const Content& content) {
+  std::string html;
+  int n = 0;
+  for (const Entry& e : content.entries) {
+    if (e.judged()) continue;
+    ++n;
+    html += fmt::format(
+        "<tr class={}><th scope=row><span class=id>{}</span><td>{}<td>{}<td class=wrap>{}\n",
+        op_class(e), escaped(e.text("case_id")), badge(e.text("status")), escaped(e.text("device")),
+        escaped(e.text("reason")));
+  }
+  if (n == 0) return {};
+  return fmt::format(
+      "<section id=skipped><h2>Not run <small>{} rows</small></h2>\n<div "
+      "class=scroll><table><thead>"
+      "<tr><th>case<th>verdict<th>device<th>reason<tbody>\n{}</table></div></section>\n",
+      n, html);
+}
+
+std::string provenance_section(const Content& content) {
+  std::string html =
+      "<section id=provenance><h2>Where the rows are from</h2>\n<div "
+      "class=scroll><table><thead><tr>"
+      "<th>run<th>tool<th>revision<th>device<th>driver<th>built with<th class=n>clock MHz<th "
+      "class=n>"
+      "throttled<th class=n>rows<th>seed<th>time (UTC)<tbody>\n";
+  for (const Provenance& p : content.provenance) {
+    html += fmt::format(
+        "<tr><th scope=row><span class=id>{}</span><td>{}<td><code>{}</code><td>{}{}{}<td>{}<td>{}"
+        "<td class=n>{}<td class=n>{}<td class=n>{}<td>{}<td>{}\n",
+        escaped(p.run_id), escaped(p.tool), escaped(p.git_sha.substr(0, 18)), escaped(p.device),
+        p.arch.empty() ? "" : ", ", escaped(p.arch), escaped(p.driver), escaped(p.toolkit),
+        clock_text(p), p.throttled, p.rows, escaped(p.seeds), escaped(time_text(p)));
+  }
+  html += "</table></div>\n<p class=note>Files: ";
+  for (size_t i = 0; i < content.files.size(); ++i)
+    html += fmt::format("{}<code>{}</code>", i ? ", " : "", escaped(content.files[i]));
+  return html + "</p></section>\n";
+}
+
+}  // namespace harness::page

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that a run has written, read back.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/report/row.h"
+
+namespace harness {
+
+// RFC 4180: records of fields, the header first; LF or CRLF. Throws BadRequest where the file
+// cannot be read or ends inside a quoted field.
+std::vector<std::vector<std::string>> read_csv(const std::string& path);
+
+// Columns by name, in any order; unknown ones are left out and missing ones are empty. Throws
+// BadRequest (file and line) where op, case_id or status is missing, or a record is too short or
+// too long.
+std::vector<Row> read_rows(const std::string& path);
+
+// The number in a cell; none where the cell is empty or holds something else, inf and nan included.
+std::optional<double> number_in(const Row& row, std::string_view column);
+
+}  // namespace harness

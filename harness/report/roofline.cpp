@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/report/roofline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "harness/plugins/errors.h"
+#include "harness/report/read_rows.h"
+
+namespace harness {
+
+namespace {
+
+std::optional<double> positive(const Row& row, std::string_view column) {
+  const auto value = number_in(row, column);
+  return value && *value > 0 ? value : std::nullopt;
+}
+
+bool matches(const std::string& device, const std::string& words) {
+  std::istringstream all(words);
+  for (std::string word; all >> word;)
+    if (device.find(word) == std::string::npos) return false;
+  return true;
+}
+
+std::optional<double> datasheet_value(const std::string& path, const std::string& column,
+                                      const std::string& text) {
+  if (text.empty()) return {};
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value > 0))
+    throw BadRequest(fmt::format("{}: column {}: expected a number above 0 or nothing, got '{}'",
+                                 path, column, text));
+  return value;
+}
+
+void add_measured(const Row& row, std::vector<RoofLine>& roofs) {
+  const std::string op = row.text("op"), id = row.text("case_id");
+  const std::string label = id.starts_with(op + "/") ? id.substr(5) : op.substr(5);
+  std::string source = row.text("roof_source");
+  if (source.empty()) source = "measured, run " + row.text("run_id");
+  auto gbps = positive(row, "roof_gbps"), gflops = positive(row, "roof_gflops");
+  if (!gbps && !gflops) gbps = positive(row, "gbps"), gflops = positive(row, "gflops");
+  if (gflops) roofs.push_back({RoofLine::Kind::compute, label, *gflops, true, source});
+  const bool cache = label.find("l2") != std::string::npos || row.text("l2") == "warm";
+  if (gbps && !gflops)
+    roofs.push_back(
+        {cache ? RoofLine::Kind::cache : RoofLine::Kind::memory, label, *gbps, true, source});
+}
+
+// Percent of the time taken that the two roofs ask for; none where neither is known.
+std::optional<double> percent(const Row& row, std::optional<double> gbps,
+                              std::optional<double> gflops) {
+  const auto time_us = positive(row, "time_us_median");
+  if (!time_us) return {};
+  double ideal_us = 0;
+  if (gbps) ideal_us = number_in(row, "bytes").value_or(0) / *gbps * 1e-3;
+  if (gflops) ideal_us = std::max(ideal_us, number_in(row, "flops").value_or(0) / *gflops * 1e-3);
+  if (ideal_us <= 0) return {};
+  return 100 * ideal_us / *time_us;
+}
+
+std::optional<double> value_of(const RoofLine* roof) {
+  return roof ? std::optional(roof->value) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<Datasheet> read_datasheets(const std::string& path) {
+  const auto records = read_csv(path);
+  if (records.empty() ||
+      records[0] != std::vector<std::string>{"match", "gbps", "bf16_tflops", "source"})
+    throw BadRequest(fmt::format("{}: expected the columns match,gbps,bf16_tflops,source", path));
+  std::vector<Datasheet> datasheets;
+  for (size_t i = 1; i < records.size(); ++i) {
+    const auto& r = records[i];
+    if (r.size() != 4)
+      throw BadRequest(fmt::format("{}: row {} has {} fields, expected 4", path, i, r.size()));
+    auto gflops = datasheet_value(path, "bf16_tflops", r[2]);
+    if (gflops) *gflops *= 1000;
+    datasheets.push_back({r[0], datasheet_value(path, "gbps", r[1]), gflops, r[3]});
+  }
+  return datasheets;
+}
+
+bool is_roof(const Row& row) { return row.text("op").starts_with("roof."); }
+
+std::vector<RoofLine> roofs_of(const std::string& device, const std::vector<Row>& rows,
+                               const std::vector<Datasheet>& datasheets) {
+  std::vector<RoofLine> roofs;
+  for (const Row& row : rows)
+    if (is_roof(row) && row.text("device") == device && row.text("status") == "pass")
+      add_measured(row, roofs);
+  for (const Datasheet& sheet : datasheets) {
+    if (!matches(device, sheet.match)) continue;
+    if (sheet.gbps)
+      roofs.push_back({RoofLine::Kind::memory, "datasheet", *sheet.gbps, false, sheet.source});
+    if (sheet.gflops)
+      roofs.push_back(
+          {RoofLine::Kind::compute, "datasheet, bf16", *sheet.gflops, false, sheet.source});
+    break;
+  }
+  return roofs;
+}
+
+const RoofLine* best_roof(const std::vector<RoofLine>& roofs, RoofLine::Kind kind, bool measured) {
+  const RoofLine* best = nullptr;
+  for (const RoofLine& roof : roofs)
+    if (roof.kind == kind && roof.measured == measured && (!best || roof.value > best->value))
+      best = &roof;
+  return best;
+}
+
+std::optional<RoofShare> share_of_roof(const Row& row, const std::vector<RoofLine>& roofs) {
+  // What the run itself held the row against comes first.
+  const bool own_measured = row.text("roof_source").find("datasheet") == std::string::npos;
+  if (const auto own = positive(row, "roof_pct")) return RoofShare{*own, own_measured};
+  if (const auto own = percent(row, positive(row, "roof_gbps"), positive(row, "roof_gflops")))
+    return RoofShare{*own, own_measured};
+  const bool warm = row.text("l2") == "warm";
+  for (const bool measured : {true, false}) {
+    const auto kind = warm ? RoofLine::Kind::cache : RoofLine::Kind::memory;
+    const RoofLine* memory = best_roof(roofs, kind, measured);
+    // A kernel bound by memory is not 1 % of an arithmetic roof: without its first roof it has
+    // none.
+    if (!memory) continue;
+    const RoofLine* compute = best_roof(roofs, RoofLine::Kind::compute, measured);
+    if (const auto share = percent(row, value_of(memory), value_of(compute)))
+      return RoofShare{*share, measured};
+  }
+  return {};
+}
+
+}  // namespace harness
