@@ -143,6 +143,16 @@ void add_reports(CLI::App& app, Options& o) {
       ->group("Reports, - is stdout");
 }
 
+void add_report(CLI::App& app, Options& o) {
+  app.add_option("files", o.files, "rows of runs (--csv), of any number of devices")
+      ->required()
+      ->type_name("");
+  app.add_option("--html", o.html, "one page that needs no other file")->type_name("FILE");
+  app.add_option("--md", o.markdown, "the same as Markdown")->type_name("FILE");
+  app.add_option("--datasheets", o.datasheets, "peaks to show beside measured roofs")
+      ->type_name("FILE");
+}
+
 constexpr std::string_view kExits =
     "Exit: 0 all judged cases pass, 1 a wrong result, 2 usage or bad input, 3 inconclusive, 5 "
     "device error or timeout,\n"
@@ -180,6 +190,10 @@ std::string examples_of(const Tool& tool, const VerbName& verb) {
       break;
     case Verb::env:
       add("");
+      break;
+    case Verb::report:
+      add(" rows.csv --html report.html --md report.md");
+      add(" h200.csv a100.csv --html machines.html");
       break;
   }
   return text;
@@ -266,9 +280,14 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
     case Verb::env:
       repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones");
       break;
+    case Verb::report:
+      add_report(app, o);
+      break;
   }
   const std::string notes =
-      verb.verb == Verb::list || verb.verb == Verb::env ? "" : "\n" + std::string(kExits);
+      verb.verb == Verb::list || verb.verb == Verb::env || verb.verb == Verb::report
+          ? ""
+          : "\n" + std::string(kExits);
   app.footer("Examples:\n" + examples_of(tool, verb) + notes);
   try {
     app.parse(

@@ -33,7 +33,8 @@ struct Options {
   double min_time_s = 0.1;
   double max_noise_pct = -1;  // not given
   // reports
-  std::string csv, json, junit, markdown;
+  std::string csv, json, junit, markdown, html;
+  std::string datasheets;  // instead of datasets/devices.csv
   bool verbose = false, quiet = false;
 };
 

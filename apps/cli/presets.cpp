@@ -21,15 +21,6 @@ namespace {
 
 constexpr size_t kMostColumns = 64;
 
-// $TOOLKIT_DATASETS, else `datasets` beside the executable (the build copies it there).
-std::filesystem::path folder() {
-  if (const char* set = std::getenv("TOOLKIT_DATASETS"); set && *set)
-    return std::filesystem::path(set) / "presets";
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return self.parent_path() / "datasets" / "presets";
-}
-
 std::vector<std::string> split_header(const std::string& line) {
   std::vector<std::string> names(1);
   for (const char c : line)
@@ -70,6 +61,13 @@ std::vector<std::map<std::string, std::string>> read_rows(const std::string& fil
 
 }  // namespace
 
+std::filesystem::path datasets_folder() {
+  if (const char* set = std::getenv("TOOLKIT_DATASETS"); set && *set) return set;
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return self.parent_path() / "datasets";
+}
+
 harness::Coordinates Preset::coordinates(const harness::Card& card) const {
   harness::Coordinates at;
   if (!card.op().starts_with(family + ".")) return at;
@@ -85,8 +83,8 @@ harness::Coordinates Preset::coordinates(const harness::Card& card) const {
 std::vector<Preset> read_presets(const Tool& tool) {
   std::vector<Preset> presets;
   for (const auto family : tool.families) {
-    const auto file =
-        folder() / (family == "tq" ? "turboquant.csv" : fmt::format("{}.csv", family));
+    const auto file = datasets_folder() / "presets" /
+                      (family == "tq" ? "turboquant.csv" : fmt::format("{}.csv", family));
     try {
       for (auto& cells : read_rows(file.string(), std::make_index_sequence<kMostColumns>())) {
         const std::string name = cells["preset"];

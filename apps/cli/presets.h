@@ -4,6 +4,7 @@
 // wins; all other columns are for people.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,9 @@
 #include "harness/ops/card.h"
 
 namespace cli {
+
+// $TOOLKIT_DATASETS, else `datasets` beside the executable (the build copies it there).
+std::filesystem::path datasets_folder();
 
 struct Preset {
   std::string name;

@@ -39,6 +39,8 @@ int run_verb(const Tool& tool, const VerbName& verb, const std::vector<std::stri
       return bench(tool, verb, options);
     case Verb::env:
       return env(tool, verb, options);
+    case Verb::report:
+      return report(tool, verb, options);
   }
   return kUsage;
 }

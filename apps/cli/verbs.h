@@ -12,5 +12,6 @@ int replay(const Tool& tool, const VerbName& verb, const Options& options);
 int list(const Tool& tool, const VerbName& verb, const Options& options);
 int bench(const Tool& tool, const VerbName& verb, const Options& options);
 int env(const Tool& tool, const VerbName& verb, const Options& options);
+int report(const Tool& tool, const VerbName& verb, const Options& options);
 
 }  // namespace cli

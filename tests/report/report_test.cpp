@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/data/report: h200.csv holds rows of a real run; synthetic.csv is made up (device
+// "Synthetic GPU"): three ops at exactly 2, 4 and 0.5 times the H200's times, roofs, and rows that
+// failed, hung, or are faster than those roofs.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "browser.h"
+#include "run_tool.h"
+
+using test::has;
+using test::read_file;
+using test::run_tool;
+using test::scratch;
+
+namespace {
+
+const std::string kH200 = REPORT_DATA "/h200.csv", kSynthetic = REPORT_DATA "/synthetic.csv";
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+std::string page(const std::string& files, const std::string& name = "page.html") {
+  const std::string html = scratch(name);
+  const auto ran = run_tool("qsa-bench report " + files + " --html " + html);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  return read_file(html);
+}
+
+std::string markdown(const std::string& files) {
+  return run_tool("qsa-bench report " + files + " --md -").out;
+}
+
+std::string written(const std::string& name, const std::string& text) {
+  std::ofstream(scratch(name)) << text;
+  return scratch(name);
+}
+
+TEST(Report, VerdictsAndFailuresComeFirst) {
+  const std::string html = page(kH200 + " " + kSynthetic);
+  EXPECT_TRUE(has(html, "FAIL: 3 of 55 not passed"));
+  EXPECT_LT(html.find("row 0, head 1: expected 1, got 2"), html.find("<svg"));
+  EXPECT_LT(html.find("no end after 300 s"), html.find("<svg"));
+  EXPECT_TRUE(has(page(kH200), "PASS 42 of 42"));
+}
+
+TEST(Report, OneMarkForEachTimedCaseWithItsLabel) {
+  const std::string html = page(kH200);
+  EXPECT_EQ(count(html, "<circle "), 42u);
+  EXPECT_EQ(count(html, "<title>qsa.attend/"), 3u);
+  EXPECT_TRUE(has(html,
+                  "<title>qsa.attend/decode:requests=3,ctx=200,heads=8,dim=64 [portable, cold "
+                  "graph bf16]: 22.72 µs, 4.70 GB/s, 17.58 GFLOP/s"));
+}
+
+TEST(Report, MachinesAreComparedCaseByCaseAndByGeometricMean) {
+  const std::string md = markdown(kH200 + " " + kSynthetic);
+  EXPECT_TRUE(has(md, "| qsa.attend | 3 | 0.50× |"));
+  EXPECT_TRUE(has(md, "| qsa.store | 3 | 0.25× |"));
+  EXPECT_TRUE(has(md, "| tq.decode | 3 | 2.00× |"));
+  EXPECT_TRUE(has(md, "| all ops | 9 | 0.63× |"));  // (2^-3 4^-3 2^3)^(1/9) = 4^(-1/3)
+  EXPECT_TRUE(has(md, "| 22.72 | 0.098 % of datasheet | 45.44 | 0.24 % | 0.50× |"));
+  EXPECT_FALSE(has(markdown(kH200), "Side by side"));
+}
+
+TEST(Report, RowsFasterThanTheirRoofAreFlaggedAndUnknownRoofsAreNamed) {
+  const std::string both = page(kH200 + " " + kSynthetic);
+  EXPECT_TRUE(has(both, "faster than its roof: 150.0 % of its measured roof"));
+  EXPECT_TRUE(has(both, "faster than its roof: 200.0 % of its measured roof"));
+  EXPECT_TRUE(has(both, "only the datasheet's value is shown"));
+  // B44: a device without any roof has no percentage, and neither inf nor 0.
+  const std::string none = written("none.csv", "match,gbps,bf16_tflops,source\n");
+  const std::string html = page(kH200 + " --datasheets " + none);
+  EXPECT_TRUE(has(html, "Memory roof unknown"));
+  EXPECT_TRUE(has(html, "of roof: unknown"));
+  EXPECT_EQ(count(html, "class=\"roof"), 0u);
+  for (const auto text : {">inf", ">nan", "of roof: 0", "datasheet<"})
+    EXPECT_EQ(count(html, text), 0u) << text;
+}
+
+TEST(Report, DatasheetIsALabelledLineBesideTheMeasuredRoof) {
+  const std::string sheet =
+      written("sheet.csv",
+              "match,gbps,bf16_tflops,source\nSynthetic GPU,2000,200,\"made up, for a test\"\n");
+  const std::string html = page(kSynthetic + " --datasheets " + sheet);
+  EXPECT_TRUE(has(html, ">read/stream 1000 GB/s<"));
+  EXPECT_TRUE(has(html, ">mma/bf16 100.0 TFLOP/s<"));
+  EXPECT_TRUE(has(html, ">datasheet 2000 GB/s<"));
+  EXPECT_TRUE(has(html, ">datasheet, bf16 200.0 TFLOP/s<"));
+  EXPECT_TRUE(has(html, "made up, for a test"));
+}
+
+TEST(Report, SkippedRowsAndProvenanceAreListed) {
+  for (const std::string& text :
+       {page(kH200 + " " + kSynthetic), markdown(kH200 + " " + kSynthetic)}) {
+    EXPECT_TRUE(has(text, "needs 300.0 GiB of 80.0"));
+    EXPECT_TRUE(has(text, "qsa.attend/no-rows:requests=0"));
+    EXPECT_TRUE(has(text, "20261130T162053Z-950"));
+    EXPECT_TRUE(has(text, "580.159.04 (CUDA 13.0)"));
+    EXPECT_TRUE(has(text, "SYNTHETIC-1"));
+  }
+}
+
+TEST(Report, TextOfRowsIsNeverMarkup) {
+  const std::string html = page(kSynthetic);
+  EXPECT_EQ(count(html, "<script>"), 1u);  // its own
+  EXPECT_TRUE(has(html, "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;"));
+  EXPECT_EQ(count(html, "http"), 0u);  // nothing from a network
+}
+
+TEST(Report, ColumnsInAnyOrderAndUnknownOnes) {
+  const std::string file =
+      written("order.csv",
+              "extra,status,case_id,op\r\n1,pass,\"qsa.topk/k<512, \"\"relu\"\"\",qsa.topk\r\n");
+  EXPECT_TRUE(has(page(file), "k&lt;512, &quot;relu&quot;"));
+}
+
+TEST(Report, BadInputIsNamed) {
+  const auto err = [](const std::string& words) {
+    const auto ran = run_tool("tq-bench report " + words);
+    EXPECT_EQ(ran.code, 2) << words;
+    return ran.err;
+  };
+  EXPECT_TRUE(has(err(kH200), "expected --html FILE, --md FILE or both"));
+  EXPECT_TRUE(has(err("/nowhere.csv --md -"), "/nowhere.csv: cannot be read"));
+  EXPECT_TRUE(has(err(written("peer.csv", "op,shape\na,b\n") + " --md -"), "no column 'case_id'"));
+  EXPECT_TRUE(has(err(written("short.csv", "op,case_id,status\na,b\n") + " --md -"),
+                  "row 1 has 2 fields, the header has 3"));
+  EXPECT_TRUE(has(err(written("open.csv", "op,case_id,status\na,\"b,c\n") + " --md -"),
+                  "ends inside a quoted field"));
+  EXPECT_EQ(
+      run_tool("qsa-bench report " + written("no.csv", "op,case_id,status\n") + " --md -").code,
+      77);
+}
+
+TEST(ReportInChromium, ShowsAllRowsAndLooksItsWidthInBothSchemes) {
+  if (!test::has_browser()) GTEST_SKIP() << "no chromium here: apt-get install chromium";
+  // 500 rows: the page stays below 1 MB, and is there in a second (and what the browser needs).
+  std::string many;
+  {
+    std::ifstream rows(kH200);
+    std::string header, line, all;
+    std::getline(rows, header);
+    std::vector<std::string> lines;
+    while (std::getline(rows, line)) lines.push_back(line);
+    many = header + "\n";
+    for (size_t i = 0; i < 500; ++i) many += lines[i % lines.size()] + "\n";
+  }
+  const std::string large = page(written("many.csv", many), "many.html");
+  EXPECT_LT(large.size(), 1'000'000u);
+  EXPECT_TRUE(has(large, "500 rows of 14 ops"));
+
+  const std::string html = scratch("shown.html");
+  page(kH200 + " " + kSynthetic, "shown.html");
+  const std::string dom = test::dom_of(html);
+  EXPECT_EQ(count(dom, "<tr id=\"r"), 55u);
+  EXPECT_EQ(count(dom, "<circle "), 42u + 9u + 2u);
+  EXPECT_TRUE(has(dom, "0.63×"));
+  EXPECT_TRUE(has(dom, ">qsa.attend <small>7 rows</small>"));
+  EXPECT_TRUE(has(dom, "Point at a mark for its case"));  // the script has run
+  std::string light;
+  for (const int width : {1280, 390})
+    for (const bool dark : {false, true}) {
+      const std::string png = scratch("shot.png");
+      const auto picture = test::screenshot(html, png, width, 1600, dark);
+      EXPECT_EQ(picture.width, width);
+      EXPECT_EQ(picture.height, 1600);
+      const std::string bytes = read_file(png);
+      if (dark) {
+        EXPECT_NE(bytes, light);
+      }
+      light = bytes;
+    }
+}
+
+}  // namespace
