@@ -58,10 +58,12 @@ std::string failures(const std::vector<Row>& rows) {
 std::string per_op(const std::vector<Row>& rows) {
   struct Line {
     int pass = 0, bad = 0, skipped = 0;
+    bool judged = false;  // an oracle that is only timed is not
     double bound = 0, share = 0;
     // Where no output has a bound, each was compared bit by bit.
     std::string worst() const {
-      if (bound == 0 && share == 0) return pass ? "exact" : "";
+      if (!judged) return "";
+      if (bound == 0 && share == 0) return bad ? "" : "exact";
       return fmt::format("{:.3f}", share);
     }
   };
@@ -70,6 +72,7 @@ std::string per_op(const std::vector<Row>& rows) {
     Line& line = lines[{row.text("op"), who(row, "backend")}];
     const std::string status = row.text("status");
     (status == "pass" ? line.pass : is_bad(row) ? line.bad : line.skipped) += 1;
+    line.judged |= !row.text("bound").empty();
     line.bound = std::max(line.bound, number(row, "bound"));
     line.share = std::max(line.share, number(row, "used_share"));
   }

@@ -178,6 +178,13 @@ TEST(Markdown, SaysWhatWasSkippedWhatTheInputHoldsAndWhatIsExact) {
   EXPECT_TRUE(test::has(text, "| qsa.expand | portable on simt | 1 | 0 | 1 | exact |"));
 }
 
+TEST(Markdown, AnOracleThatIsOnlyTimedHasNoError) {
+  const std::string md = scratch("bench.md");
+  run_tool("qsa-bench run expand -f /decode -d simt --min-time 0.01 --md " + md);
+  EXPECT_TRUE(
+      test::has(read_file(md), "| qsa.expand | oracle (float64, host) on host | 1 | 0 | 0 |  |"));
+}
+
 TEST(Repro, TheCellRunsThisCaseAloneWithTheSameResult) {
   const std::string csv = scratch("repro.csv");
   run_tool("qsa-verify run expand --seed 7 --csv " + csv + " " + fake("wrong"));
