@@ -48,6 +48,27 @@ TEST(TqDecode, NormCorrectionDividesByTheCentroidVectorsOwnNorm) {
   EXPECT_NEAR(oracle(c).outputs.at("lse").value[0], std::log(a + b), 1e-14);
 }
 
+TEST(TqDecode, ScalarsAreCheckedBeforeTheyAreAdded) {
+  const auto refused = [](const char* scalar, const char* text) {
+    harness::Case c = two_tokens();
+    c.scalars[scalar] = text;
+    const harness::HostCall call(c);
+    try {
+      toolkit::Args(card(c.op).contract(), call.call()).check(false);
+    } catch (const toolkit::Violation& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refused("key_packed_size", "9223372036854775807"),
+            "tq.decode: key_packed_size: expected 3 (D = 2) to 8 bytes, got 9223372036854775807");
+  EXPECT_EQ(refused("norm_correction", "2"),
+            "tq.decode: norm_correction: expected 0, 1, true or false, got '2'");
+  EXPECT_EQ(refused("scale", " 1"), "tq.decode: scale: expected a number, got ' 1'");
+  EXPECT_EQ(refused("num_kv_splits", "true"),
+            "tq.decode: num_kv_splits: expected an integer, got 'true'");
+}
+
 TEST(TqDecode, ScaleIsRoundedToFloat) {
   harness::Case c = two_tokens();
   c.scalars["scale"] = "0.1";

@@ -9,6 +9,8 @@
 // fewer than K blocks it moves left. Exact.
 #pragma once
 
+#include <limits>
+
 #include "toolkit/shape_rules.h"
 
 namespace qsa::expand {
@@ -31,6 +33,8 @@ inline constexpr ScalarSpec kScalars[] = {
 inline void check_width(const Args& a) {
   const int64_t c = require_integer(a, "compress_ratio", 1), topk = require_integer(a, "token_topk", 1);
   require(topk % c == 0, a, "token_topk", "a multiple of compress_ratio = " + std::to_string(c), std::to_string(topk));
+  const int64_t most = std::numeric_limits<int64_t>::max() - c;  // width adds them
+  require(topk <= most, a, "token_topk", "at most " + std::to_string(most), std::to_string(topk));
 }
 inline int64_t width(const Args& a) { return a.integer("token_topk") + a.integer("compress_ratio") - 1; }
 

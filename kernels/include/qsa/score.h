@@ -44,6 +44,7 @@ inline double divisor(const Args& a) {
 inline void check(const Args& a) {
   require_integer(a, "compress_ratio", 1);
   require_positive(a, "q", 1, 2);
+  require_countable(a, "page_table", "k_cache");
   if (a.given("num_columns")) require_integer(a, "num_columns", 0);
   if (a.given("score_scale"))
     require(a.real("score_scale") > 0, a, "score_scale", "a divisor > 0", std::string(a.text("score_scale")));

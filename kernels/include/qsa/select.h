@@ -39,6 +39,7 @@ inline int64_t rows_per_chunk(const Args& a) {
 inline void check(const Args& a) {
   expand::check_width(a);
   require_positive(a, "q", 1, 2);
+  require_countable(a, "page_table", "k_cache");
   require_integer(a, "workspace_bytes", 1);
   if (a.given("score_scale"))
     require(a.real("score_scale") > 0, a, "score_scale", "a divisor > 0", std::string(a.text("score_scale")));

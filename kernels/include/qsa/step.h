@@ -76,6 +76,7 @@ inline void check(const Args& a) {
   require_same_dtype(a, "store.rows", "store.cache");
   require_positive(a, "store.cache", 0, 1, 3);
   require_positive(a, "score.q", 1, 2);
+  require_countable(a, "page_table", "store.cache");
   require_positive(a, "sequence_lengths", 0);
   require_same_dtype(a, "attend.k_cache", "attend.q");
   require_same_dtype(a, "attend.v_cache", "attend.q");

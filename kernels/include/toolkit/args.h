@@ -2,6 +2,7 @@
 // Reads a tk_call by names, with the defaults of a contract, and checks it against the contract.
 #pragma once
 
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <map>
@@ -73,7 +74,7 @@ class Args {
   bool given(std::string_view name) const { return find_scalar(name) != nullptr; }
   int64_t integer(std::string_view name) const;
   double real(std::string_view name) const;
-  bool boolean(std::string_view name) const { return integer(name) != 0; }
+  bool boolean(std::string_view name) const;
   std::string_view text(std::string_view name) const;
 
   // The whole contract: presence, dtypes, shape patterns, scalars, then Contract::check. Throws Violation.
@@ -103,22 +104,32 @@ inline std::string_view Args::text(std::string_view name) const {
   return d.default_text;
 }
 
+// Written as Python and JSON write them: strtoll and strtod would also take blanks before the number.
+inline bool starts_number(const std::string& t) {
+  return !t.empty() && !std::isspace(static_cast<unsigned char>(t[0]));
+}
+
 inline int64_t Args::integer(std::string_view name) const {
   const std::string t(text(name));
-  if (t == "true") return 1;
-  if (t == "false") return 0;
   char* end = nullptr;
   errno = 0;
   const long long v = std::strtoll(t.c_str(), &end, 10);
-  if (t.empty() || *end || errno) throw Violation(contract_->op, name, "an integer", "'" + t + "'");
+  if (!starts_number(t) || *end || errno) throw Violation(contract_->op, name, "an integer", "'" + t + "'");
   return v;
+}
+
+inline bool Args::boolean(std::string_view name) const {
+  const std::string_view t = text(name);
+  if (t == "1" || t == "true") return true;
+  if (t == "0" || t == "false") return false;
+  throw Violation(contract_->op, name, "0, 1, true or false", "'" + std::string(t) + "'");
 }
 
 inline double Args::real(std::string_view name) const {
   const std::string t(text(name));
   char* end = nullptr;
   const double v = std::strtod(t.c_str(), &end);
-  if (t.empty() || *end) throw Violation(contract_->op, name, "a number", "'" + t + "'");
+  if (!starts_number(t) || *end) throw Violation(contract_->op, name, "a number", "'" + t + "'");
   return v;
 }
 
@@ -163,7 +174,8 @@ inline void Args::check(bool with_outputs) const {
   }
   for (const ScalarSpec& s : contract_->scalars) {
     if (!given(s.name) && s.default_text && !*s.default_text) continue;
-    if (s.kind == ScalarKind::integer || s.kind == ScalarKind::boolean) integer(s.name);
+    if (s.kind == ScalarKind::integer) integer(s.name);
+    if (s.kind == ScalarKind::boolean) boolean(s.name);
     if (s.kind == ScalarKind::real) real(s.name);
     if (s.kind == ScalarKind::text) text(s.name);
   }

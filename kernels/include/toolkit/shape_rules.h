@@ -28,6 +28,16 @@ inline int64_t require_integer(const Args& a, std::string_view name, int64_t low
   return v;
 }
 
+// A table of W pages of S has W*S places. Strides of 0 let a file of a few bytes say any W and S: what does not fit
+// 64 bits as bytes of 8 is refused.
+inline void require_countable(const Args& a, std::string_view table, std::string_view cache) {
+  const int64_t pages = a.tensor(table).size(1), size = a.tensor(cache).size(1);
+  int64_t bytes = 0;
+  const bool wraps = __builtin_mul_overflow(pages, size, &bytes) || __builtin_mul_overflow(bytes, int64_t{8}, &bytes);
+  require(!wraps, a, table, "a number of places (columns times pages of " + std::to_string(size) + ") below 2^60",
+          got_shape(a.tensor(table)));
+}
+
 inline void require_same_dtype(const Args& a, std::string_view name, std::string_view other) {
   require(a.tensor(name).dtype() == a.tensor(other).dtype(), a, name,
           "dtype " + std::string(name_of(a.tensor(other).dtype())) + " as " + std::string(other),

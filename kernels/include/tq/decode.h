@@ -36,6 +36,7 @@ inline void check(const Args& a) {
   require_positive(a, "query", 1, 2);
   require_positive(a, "kv_cache", 0, 1, 2);
   require_positive(a, "block_table", 1);
+  require_countable(a, "block_table", "kv_cache");
   require(q.size(1) % cache.size(2) == 0, a, "query", "Hq a multiple of Hk = " + std::to_string(cache.size(2)),
           got_shape(q));
   require_integer(a, "num_kv_splits", 1);

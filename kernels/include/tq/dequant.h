@@ -41,6 +41,10 @@ inline int64_t tokens(const Args& a) {
 inline void check(const Args& a) {
   require_positive(a, "kv_cache", 0, 1, 2);
   require_positive(a, "block_table", 1);
+  require_countable(a, "block_table", "kv_cache");
+  const int64_t slot = a.tensor("kv_cache").size(3), packed = a.integer("key_packed_size");  // head_dim multiplies it
+  require(packed >= 0 && packed <= slot, a, "key_packed_size", "0 to " + std::to_string(slot) + " bytes",
+          std::to_string(packed));
   require(tokens(a) >= 0, a, "tokens", "an integer >= 0", std::to_string(tokens(a)));
   require(head_dim(a) > 0, a, "head_dim", "D > 0", std::to_string(head_dim(a)));
   check_codebook(a, slot_layout(a, head_dim(a)), false);

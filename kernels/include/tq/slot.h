@@ -47,18 +47,20 @@ inline SlotLayout slot_layout(const Args& a, int64_t head_dim) {
   s.key_bits = s.key_fp8 ? 8 : a.integer("mse_bits");
   if (!s.key_fp8)
     require(s.key_bits == 3 || s.key_bits == 4, a, "mse_bits", "3 or 4 (or key_fp8 = 1)", std::to_string(s.key_bits));
+  const TensorView cache = a.tensor("kv_cache");
+  const int64_t slot = cache.size(3);  // nothing is beyond it: checked first, so that no sum below leaves 64 bits
+  require(head_dim <= slot * 8, a, "kv_cache", "slots of D = " + std::to_string(head_dim) + " codes", got_shape(cache));
   s.code_bytes = packed_bytes(head_dim, s.key_bits);
   s.norm_at = s.key_fp8 ? -1 : s.code_bytes;
   s.value_at = a.integer("key_packed_size");
   const int64_t key_bytes = s.code_bytes + (s.key_fp8 ? 0 : 2);
-  require(s.value_at >= key_bytes, a, "key_packed_size",
-          "at least " + std::to_string(key_bytes) + " bytes for D = " + std::to_string(head_dim),
+  require(s.value_at >= key_bytes && s.value_at <= slot, a, "key_packed_size",
+          std::to_string(key_bytes) + " (D = " + std::to_string(head_dim) + ") to " + std::to_string(slot) + " bytes",
           std::to_string(s.value_at));
   s.scale_at = s.value_at + packed_bytes(head_dim, s.value_bits);
   s.zero_at = s.scale_at + 2;
   s.used = s.zero_at + 2;
-  const TensorView cache = a.tensor("kv_cache");
-  require(cache.size(3) >= s.used, a, "kv_cache", "slots of at least " + std::to_string(s.used) + " bytes",
+  require(slot >= s.used, a, "kv_cache", "slots of at least " + std::to_string(s.used) + " bytes",
           got_shape(cache));
   if (s.key_fp8) {
     const tk_dtype f = dtype_named(a.text("fp8_flavour"));
