@@ -50,15 +50,15 @@ Dump Dump::open(const std::string& path) {
                                std::min<size_t>(file.size(), 8));
   // The name decides only where the content does not: a zip that calls itself safetensors is not
   // read as .npz.
-  const bool named_safetensors = ends_with(path, ".safetensors");
-  if (!named_safetensors) {
+  const bool is_safetensors = ends_with(path, ".safetensors") || starts_with_header(file);
+  if (!is_safetensors) {
     if (ends_with(path, ".pt") || ends_with(path, ".pth")) not_yet(path, "a torch.save file (.pt)");
     if (ends_with(path, ".npz")) not_yet(path, "an .npz archive");
     if (start.starts_with("PK\x03\x04")) not_yet(path, "a zip archive (.npz or .pt)");
     if (start.starts_with("\x80\x02")) not_yet(path, "a pickle (.pt, .pkl)");
   }
   Header header;
-  if (!named_safetensors && (start.starts_with("\x93NUMPY") || ends_with(path, ".npy"))) {
+  if (!is_safetensors && (start.starts_with("\x93NUMPY") || ends_with(path, ".npy"))) {
     header = parse_npy(path, file);
     d.format_ = "npy";
   } else {
@@ -67,6 +67,8 @@ Dump Dump::open(const std::string& path) {
   }
   d.entries_ = std::move(header.entries);
   d.metadata_ = std::move(header.metadata);
+  for (const DumpEntry& e : d.entries_)
+    if (!e.storage.empty()) d.storages_.insert(e.storage);
   return d;
 }
 
@@ -76,10 +78,7 @@ const DumpEntry* Dump::find(std::string_view name) const {
   return nullptr;
 }
 
-bool Dump::is_storage(std::string_view name) const {
-  return std::any_of(entries_.begin(), entries_.end(),
-                     [&](const DumpEntry& e) { return e.storage == name && !name.empty(); });
-}
+bool Dump::is_storage(std::string_view name) const { return storages_.contains(name); }
 
 Tensor Dump::tensor(std::string_view name) const {
   const DumpEntry* e = find(name);

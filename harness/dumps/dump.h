@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,7 @@ class Dump {
   std::shared_ptr<MappedFile> file_;
   std::vector<DumpEntry> entries_;  // in the file's order
   ScalarMap metadata_;
+  std::set<std::string, std::less<>> storages_;
 };
 
 // What `list FILE` prints; reads the header only.

@@ -21,6 +21,8 @@ inline constexpr size_t kLargestRank = 32;
 
 // `file` is the whole file. Throws BadFile.
 Header parse_safetensors(const std::string& path, std::span<const std::byte> file);
+// The length is within the file and a JSON object begins behind it.
+bool starts_with_header(std::span<const std::byte> file);
 Header parse_npy(const std::string& path, std::span<const std::byte> file);
 
 // Resolves "view.NAME" entries of the metadata into entries of their own.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/dumps/names.h"
 
+#include <fmt/format.h>
+
 #include "harness/judge/stages.h"
 #include "harness/ops/names.h"
 
@@ -70,6 +72,11 @@ NamePlace CaseNames::step_place(std::string_view name) const {
       return {kind, stage + "." + std::string(rest)};
     }
   }
+  std::string_view rest = name.substr(dot == std::string_view::npos ? 0 : dot + 1);
+  if (strip_prefix(rest) != NameKind::input)
+    throw toolkit::Violation(contracts_[0]->op, name,
+                             fmt::format("a stage ({})", fmt::join(kStages, ", ")),
+                             "'" + std::string(name.substr(0, dot)) + "'");
   return {};
 }
 

@@ -114,6 +114,7 @@ class Dictionary {
         refuse("at most " + std::to_string(kLargestRank) + " dimensions", "more");
       fields_.shape.push_back(size());
       if (!accept(',')) {
+        if (fields_.shape.size() == 1 && peek() == ')') expect(',');  // (4) is a number
         expect(')');
         break;
       }
@@ -167,8 +168,9 @@ Header parse_npy(const std::string& path, std::span<const std::byte> file) {
   if (file.size() < 10 || std::memcmp(file.data(), "\x93NUMPY", 6) != 0)
     throw BadFile(path, "format", "an .npy file of at least 10 bytes", "no such start");
   const uint32_t version = byte(6);
-  if (version < 1 || version > 3)
-    throw BadFile(path, "version", "1, 2 or 3", std::to_string(version), kNext);
+  if (version < 1 || version > 3 || byte(7) != 0)
+    throw BadFile(path, "version", "1.0, 2.0 or 3.0",
+                  std::to_string(version) + "." + std::to_string(byte(7)), kNext);
   const size_t start = version == 1 ? 10 : 12;
   if (file.size() < start)
     throw BadFile(path, "header", "a length", "the end of the file", "the file is truncated");

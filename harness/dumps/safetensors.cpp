@@ -30,6 +30,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       if (!names_.insert(name).second)
         refuse("header", "every key once", "duplicate key '" + name + "'");
       name_ = name;
+      refuse_control("a name", name);
       return true;
     }
     if (!fields_.insert(name).second)
@@ -85,6 +86,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     }
     if (depth_ != 2 || in_array_ || field_ != "dtype")
       refuse(place(), expected_value(), "a string");
+    refuse_control("a dtype", text);
     DumpEntry& e = header_.entries.back();
     e.dtype_text = text;
     for (const auto& d : toolkit::kDtypes)
@@ -132,6 +134,11 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void refuse(std::string what, std::string expected, std::string got) const {
     throw BadFile(path_, std::move(what), std::move(expected), std::move(got), kNext);
   }
+  // Names travel to kernels as C strings and to terminals as lines.
+  void refuse_control(const std::string& what, const std::string& text) const {
+    if (printable(text) != text)
+      refuse(place(), what + " without control characters", "'" + text.substr(0, 60) + "'");
+  }
   bool in_metadata() const { return name_ == "__metadata__"; }
   std::string place() const {
     return depth_ == 0 ? "header" : in_metadata() ? "__metadata__" : "tensor '" + name_ + "'";
@@ -152,6 +159,12 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
   std::vector<uint64_t> offsets_;
 };
+
+uint64_t header_length(std::span<const std::byte> file) {
+  uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(file[size_t(i)]);
+  return length;
+}
 
 std::string looks_like(std::span<const std::byte> file) {
   const std::string_view start(reinterpret_cast<const char*>(file.data()),
@@ -203,16 +216,20 @@ bool count_elements(const Shape& shape, int64_t& count) {
   return true;
 }
 
+bool starts_with_header(std::span<const std::byte> file) {
+  return file.size() > 8 && file[8] == std::byte{'{'} && header_length(file) <= file.size() - 8;
+}
+
 Header parse_safetensors(const std::string& path, std::span<const std::byte> file) {
-  const std::string other = looks_like(file);
+  // Only of what is no header: the length of one may begin with any byte, '<' too.
+  const std::string other = starts_with_header(file) ? "" : looks_like(file);
   if (!other.empty())
     throw BadFile(path, "format", "a safetensors file", other + ", which is not safetensors",
                   "give the dump itself");
   if (file.size() < 8)
     throw BadFile(path, "size", "a safetensors file of at least 8 bytes",
                   std::to_string(file.size()) + " bytes");
-  uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(file[size_t(i)]);
+  const uint64_t length = header_length(file);
   if (length > file.size() - 8)
     throw BadFile(path, "header length",
                   "at most " + std::to_string(file.size() - 8) + " bytes, all of the file",
@@ -224,6 +241,10 @@ Header parse_safetensors(const std::string& path, std::span<const std::byte> fil
   if (length == 0 || *text != '{')
     throw BadFile(path, "header", "a JSON object", length == 0 ? "nothing" : "another text",
                   "the file is not safetensors");
+  // The parser takes NUL for the end of the text and would not look at what follows.
+  if (const void* nul = std::memchr(text, 0, length))
+    throw BadFile(path, "header", "JSON padded with spaces",
+                  "a NUL at byte " + std::to_string(static_cast<const char*>(nul) - text), kNext);
   Header header;
   HeaderEvents events(path, header);
   nlohmann::json::sax_parse(text, text + length, &events);  // every refusal is thrown

@@ -78,6 +78,37 @@ TEST_F(CaseLoader, ScalarsAreCheckedAndSetWins) {
             "4");
 }
 
+TEST_F(CaseLoader, AnIntegerIsDigits) {
+  for (const char* text : {" 4", "4 ", "true", "0x4", "", "4.0", "99999999999999999999"}) {
+    metadata_["compress_ratio"] = text;
+    EXPECT_EQ(refused(),
+              "qsa.expand: compress_ratio: expected an integer, got '" + std::string(text) + "'");
+  }
+  metadata_["compress_ratio"] = std::string("4\0x", 3);
+  EXPECT_TRUE(has(refused(), "metadata compress_ratio: expected text without control characters"));
+}
+
+TEST_F(CaseLoader, AWidthBeyond64BitsIsRefused) {
+  tensors_["block_indices"] = from_integers(TK_I32, {1}, {1, 1});
+  metadata_["compress_ratio"] = metadata_["token_topk"] = "9223372036854775807";
+  EXPECT_EQ(refused(), "qsa.expand: token_topk: expected at most 0, got 9223372036854775807");
+}
+
+TEST_F(CaseLoader, TablesOfMorePlacesThan64BitsCountAreRefused) {
+  const Tensor q = from_reals(TK_F32, {1}, {1, 1, 1}), id = from_integers(TK_I32, {0});
+  const int64_t wide = int64_t{1} << 31;
+  tensors_ = {{"q", q}, {"token_to_req", id}, {"query_positions", id}, {"sequence_lengths", id}};
+  tensors_["keys"] = from_reals(TK_F32, {1}, {1});
+  tensors_["pages"] = id;
+  metadata_ = {{"op", "qsa.score"}, {"compress_ratio", "4"}};
+  const std::string tail = std::to_string(wide);
+  metadata_["view.k_cache"] = "storage=keys offset=0 shape=1," + tail + ",1,1 strides=0,0,0,0";
+  metadata_["view.page_table"] = "storage=pages offset=0 shape=1," + tail + " strides=0,0";
+  EXPECT_EQ(refused(),
+            "qsa.score: page_table: expected a number of places (columns times pages of "
+            "2147483648) below 2^60, got shape [1,2147483648]");
+}
+
 TEST_F(CaseLoader, ResultsMustHaveTheContractsShape) {
   tensors_["actual.indices"] = make_tensor(TK_I32, {1, 10});
   EXPECT_EQ(refused(), "qsa.expand: actual.indices: expected i32 [1,11], got i32 [1,10]");

@@ -116,6 +116,10 @@ TEST_F(Npy, RefusesByName) {
   EXPECT_TRUE(has(refused(""), "the end of the header"));
   EXPECT_TRUE(has(refused("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)}", kMatrix, 9),
                   "version"));
+  EXPECT_TRUE(
+      has(refused("{'descr': '<f4', 'fortran_order': False, 'shape': (6)}"), "expected ','"));
+  EXPECT_TRUE(has(refusal(write("t.npy", std::string("\x93NUMPY\1\5\2\0{}", 12))),
+                  "expected 1.0, 2.0 or 3.0, got 1.5"));
 }
 
 TEST_F(Npy, RefusesLengthsBeyondTheFile) {

@@ -53,6 +53,39 @@ TEST_F(Safetensors, AcceptsCornersOfTheFormat) {
             "accepted");
 }
 
+TEST_F(Safetensors, ALengthMayBeginWithTheByteOfAnotherFormat) {
+  for (const size_t length :
+       {0x3c, 0x7b, 0x3c0a, 0x280}) {  // '<', '{', "\n<", a pickle's "\x80\x02"
+    std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+    header.resize(length, ' ');
+    for (const char* name : {"t.safetensors", "t.dump"})
+      EXPECT_EQ(refusal(write(name, safetensors_bytes(header, "x"))), "accepted") << length;
+  }
+}
+
+TEST_F(Safetensors, RefusesWhatFollowsANul) {
+  const std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  EXPECT_EQ(refused(header + '\0' + "garbage", "x"),
+            "header: expected JSON padded with spaces, got a NUL at byte 53");
+}
+
+TEST_F(Safetensors, RefusesControlCharactersInNamesAndShowsThem) {
+  const std::string rest = R"(":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  for (const char* name : {R"(a\u0000b)", R"(a\nb)", R"(\u001b[2J)", R"(\u007f)"}) {
+    const std::string file =
+        write("t.safetensors", safetensors_bytes(R"({"__metadata__":{},")" + (name + rest), "x"));
+    EXPECT_TRUE(has(refusal(file), "a name without control characters")) << name;
+    try {
+      Dump::open(file);
+    } catch (const BadFile& e) {
+      EXPECT_EQ(printable(e.what()), e.what());
+    }
+  }
+  EXPECT_TRUE(has(refused(R"({"a":{"dtype":"F\u0007","shape":[1],"data_offsets":[0,1]}})", "x"),
+                  "a dtype without control characters"));
+  EXPECT_EQ(printable("a\n\x1b\xc3\xa9"), "a\\x0a\\x1b\xc3\xa9");
+}
+
 TEST_F(Safetensors, RefusesFilesThatAreSomethingElse) {
   EXPECT_TRUE(has(refusal(write("t.safetensors", "")), "at least 8 bytes, got 0 bytes"));
   EXPECT_TRUE(has(refusal(write("t.safetensors", "1234567")), "at least 8 bytes, got 7 bytes"));
