@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 
 #include "harness/ops/names.h"
 #include "harness/plugins/errors.h"
@@ -22,6 +23,27 @@ CLI::Option* repeated(CLI::App& app, const std::string& flags, const std::string
   return app.add_option(flags, into, what)->allow_extra_args(false)->type_name(value);
 }
 
+// CLI11 itself takes -1, 2^64 and an empty word for an unsigned number, and NaN for any.
+const CLI::Validator kSeed(
+    [](std::string& text) {
+      uint64_t v = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
+      return error == std::errc{} && end == text.data() + text.size()
+                 ? ""
+                 : fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text);
+    },
+    "");
+const CLI::Validator kSeconds(
+    [](std::string& text) {
+      double v = -1;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
+      // The clocks count nanoseconds in 63 bits: 9.2e9 s.
+      return error == std::errc{} && end == text.data() + text.size() && v >= 0 && v <= 1e9
+                 ? ""
+                 : fmt::format("expected seconds, 0 to 1e9, got '{}'", text);
+    },
+    "");
+
 void add_cases(CLI::App& app, Options& o) {
   app.add_option("ops", o.ops, "ops, \"qsa.attend\" or \"attend\"; none: all")->type_name("");
   repeated(app, "-a,--axis", "AXIS", o.axes,
@@ -35,6 +57,7 @@ void add_cases(CLI::App& app, Options& o) {
       ->group("Cases");
   app.add_option("--seed", o.seed, "a case is its seed plus its axes")
       ->type_name("N")
+      ->check(kSeed)
       ->capture_default_str()
       ->group("Cases");
   app.add_flag("--allow-empty", o.allow_empty, "no case at all is no error (still exit 77)")
@@ -77,7 +100,7 @@ void add_target(CLI::App& app, Options& o) {
   app.add_option("--timeout", o.timeout_s,
                  "seconds a case may take, 0: no limit; a case that hangs ends the run")
       ->type_name("S")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kSeconds)
       ->capture_default_str()
       ->group("Where");
 }
@@ -114,6 +137,7 @@ void add_measuring(CLI::App& app, Options& o) {
   app.add_option("--min-time", o.min_time_s,
                  "seconds of sampling per row (up to 10 times that while it is noisy)")
       ->type_name("S")
+      ->check(kSeconds)
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group("Measuring");

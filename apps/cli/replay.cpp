@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "cli/dump_flags.h"
 #include "cli/session.h"
@@ -55,12 +56,25 @@ class Replay {
         session_.bad_input(file, fmt::format("{}: {}", file, e.what()));
       } catch (const harness::BadFile& e) {
         session_.bad_input(file, e.what());
+      } catch (const std::bad_alloc&) {
+        failed(file, "out of memory");
+      } catch (const std::exception& e) {  // the other files go on
+        failed(file, e.what());
       }
     }
     return session_.end();
   }
 
  private:
+  void failed(const std::string& file, const std::string& reason) {
+    harness::Case none;
+    none.id = file;
+    Verdict v;
+    v.status = Status::error;
+    v.reason = reason;
+    session_.finish_row(session_.row_of(none, nullptr, "", shell_word(file)), v);
+  }
+
   void replay(const std::string& file) {
     const harness::Case made = harness::load_case({file}, load_);
     for (const auto& note : made.notes) session_.say("note: " + note);

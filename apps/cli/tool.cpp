@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tool.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 #include "cli/exit_code.h"
 #include "cli/options.h"
@@ -71,8 +75,17 @@ int dispatch(const Tool& tool, const std::vector<std::string>& words) {
 }  // namespace
 
 int tool_main(const Tool& tool, int argc, char** argv) {
+  // Started with a closed stream (>&-), a report or a dump would get that stream's number.
+  while (true) {
+    const int fd = ::open("/dev/null", O_RDWR);
+    if (fd > STDERR_FILENO || fd < 0) {
+      ::close(fd);
+      break;
+    }
+  }
   const auto fail = [&](int code, const char* what) {
-    fmt::print(stderr, "{}: {}\n", tool.name, what);
+    // Not fmt::print, which throws where the stream is full.
+    std::fputs(fmt::format("{}: {}\n", tool.name, what).c_str(), stderr);
     return code;
   };
   try {
