@@ -47,7 +47,7 @@ install_packages() {
 known_packages() {
   local package
   for package in "$@"; do
-    apt-cache show "$package" >/dev/null 2>&1 && printf '%s ' "$package"
+    if apt-cache show "$package" >/dev/null 2>&1; then printf '%s ' "$package"; fi
   done
 }
 
