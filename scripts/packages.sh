@@ -34,7 +34,12 @@ install_packages() {
   fi
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq || say "packages: apt-get update failed; going on with the lists that are here"
-  [ -n "$optional" ] && missing="$missing$(known_packages $optional)"
+  if [ -n "$optional" ]; then
+    local known
+    known=$(known_packages $optional)
+    [ -n "$known" ] || say "packages: no archive here has ${optional}- the tests that need them are skipped"
+    missing="$missing$known"
+  fi
   [ -z "$missing" ] && return 0
   say "packages: installing $missing"
   apt-get install -y -qq --no-install-recommends $missing >/dev/null || {
