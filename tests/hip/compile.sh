@@ -10,7 +10,7 @@ if [ "$1" = "--refused" ]; then refused=$2; shift 2; fi
 kernels=$1 source=$2
 
 if [ -z "${HIP_CLANG:-}" ]; then
-  echo "skipped: no clang++ 22 or newer found (Debian 12: apt-get install clang-22); set TOOLKIT_HIP_CLANG"
+  echo "skipped: no clang++ 22 or newer found (apt.llvm.org has clang-22 for Debian 12); set TOOLKIT_HIP_CLANG"
   exit 77
 fi
 version=$("$HIP_CLANG" -dumpversion | cut -d. -f1)
