@@ -14,9 +14,19 @@ std::string badge(const std::string& status) {
   return fmt::format("<span class=\"badge {}\">{}</span>", escaped(status), escaped(status));
 }
 
+// A long id breaks behind its commas.
+std::string breakable(const std::string& text) {
+  std::string html;
+  for (const char c : escaped(text)) {
+    html += c;
+    if (c == ',') html += "<wbr>";
+  }
+  return html;
+}
+
 // The case over its shape, as the first cell of a line.
 std::string case_cell(const Entry& e) {
-  std::string cell = fmt::format("<th scope=row><span class=id>{}</span>", escaped(short_id(e)));
+  std::string cell = fmt::format("<th scope=row><span class=id>{}</span>", breakable(short_id(e)));
   if (const std::string shape = e.text("shape"); !shape.empty())
     cell += fmt::format("<small>{}</small>", escaped(shape));
   return cell;
