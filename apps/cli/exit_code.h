@@ -13,6 +13,7 @@ enum Exit : int {
   kWrong = 1,           // a wrong result
   kUsage = 2,           // usage, unknown name, device index out of range, bad input file
   kInconclusive = 3,    // noise, or faster than possible
+  kRegression = 4,      // a case is slower than it was
   kDevice = 5,          // device or runtime error, timeout, crash, out of memory
   kFaultSurvived = 6,   // a planted fault was not noticed
   kNothingJudged = 77,  // no such backend, or every case skipped or unsupported

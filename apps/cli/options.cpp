@@ -149,6 +149,44 @@ void add_measuring(CLI::App& app, Options& o) {
       ->group("Measuring");
 }
 
+void add_comparing(CLI::App& app, Options& o) {
+  constexpr const char* kGroup = "Comparing";
+  app.add_option("files", o.files, "A.csv (before) and B.csv (after)")->required()->type_name("");
+  app.add_option("--gate", o.gate_pct,
+                 "a SLOWER case is a regression from here on; a pair that could not see it is "
+                 "UNCLEAR. 0: every SLOWER, and 5 % has to be seen")
+      ->type_name("PCT")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_flag("--across-devices", o.across_devices,
+               "compare machines: devices may differ, and nothing is a regression without --gate")
+      ->group(kGroup);
+  app.add_option("--impl", o.implementations,
+                 "only this implementation, or A's and B's: --impl portable,mine")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->type_name("A,B")
+      ->group(kGroup);
+  app.add_flag("--require-all", o.require_all,
+               "a case that only one side could time is UNCLEAR (exit 3)")
+      ->group(kGroup);
+  app.add_option("--peer", o.peer,
+                 "CSV op,shape,cold_us,warm_us of a peer's kernels: its ratio beside each case; "
+                 "with one file it is A")
+      ->type_name("FILE")
+      ->group(kGroup);
+}
+
+// Of `compare`: whole documents, and no line for every case that was run.
+void add_documents(CLI::App& app, Options& o) {
+  constexpr const char* kGroup = "Reports, - is stdout";
+  app.add_option("--csv", o.csv, "a line per case")->type_name("FILE")->group(kGroup);
+  app.add_option("--junit", o.junit, "JUnit XML")->type_name("FILE")->group(kGroup);
+  app.add_option("--md", o.markdown, "Markdown")->type_name("FILE")->group(kGroup);
+  app.add_flag("-q,--quiet", o.quiet, "only the last line")->group(kGroup);
+}
+
 void add_reports(CLI::App& app, Options& o) {
   app.add_option("--csv", o.csv, "rows; an existing file is appended to")
       ->type_name("FILE")
@@ -176,6 +214,14 @@ void add_report(CLI::App& app, Options& o) {
   app.add_option("--datasheets", o.datasheets, "peaks to show beside measured roofs")
       ->type_name("FILE");
 }
+
+constexpr std::string_view kCompared =
+    "SLOWER, FASTER: the interval of B / A is beyond 1. SAME: it holds 1, and the gate's slowdown "
+    "would have been seen.\n"
+    "UNCLEAR: it would not have been (`sees` says which would), or fewer than 8 samples.\n"
+    "Several runs of a case in one file are pooled.\n"
+    "Exit: 0 nothing slower, 2 a bad file or other devices, 3 UNCLEAR, 4 a regression, 77 no case "
+    "in both\n";
 
 constexpr std::string_view kExits =
     "Exit: 0 all judged cases pass, 1 a wrong result, 2 usage or bad input, 3 inconclusive, 5 "
@@ -211,6 +257,11 @@ std::string examples_of(const Tool& tool, const VerbName& verb) {
     case Verb::list:
       add("");
       add(" dump.safetensors ids.npy");
+      break;
+    case Verb::compare:
+      add(" base.csv new.csv --md report.md         # exit 4: slower, 3: noise, 0: neither");
+      add(" base.csv new.csv --gate 3               # slower by more than 3 %");
+      add(" h200.csv gb300.csv --across-devices");
       break;
     case Verb::env:
       add("");
@@ -301,6 +352,10 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
                      "safetensors or .npy files, ops, presets; none: all ops and presets")
           ->type_name("");
       break;
+    case Verb::compare:
+      add_comparing(app, o);
+      add_documents(app, o);
+      break;
     case Verb::env:
       repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones");
       break;
@@ -308,10 +363,8 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       add_report(app, o);
       break;
   }
-  const std::string notes =
-      verb.verb == Verb::list || verb.verb == Verb::env || verb.verb == Verb::report
-          ? ""
-          : "\n" + std::string(kExits);
+  std::string notes = "\n" + std::string(verb.verb == Verb::compare ? kCompared : kExits);
+  if (verb.verb == Verb::list || verb.verb == Verb::env || verb.verb == Verb::report) notes.clear();
   app.footer("Examples:\n" + examples_of(tool, verb) + notes);
   try {
     app.parse(
@@ -322,6 +375,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
   } catch (const CLI::ParseError& e) {
     throw BadRequest(fmt::format("{}; see {} {} --help", e.what(), tool.name, verb.word));
   }
+  o.gate_given = verb.verb == Verb::compare && app.count("--gate") > 0;
   const auto extras = app.remaining();
   if (!extras.empty()) {
     const std::string flag = extras.front().substr(0, extras.front().find('='));

@@ -32,6 +32,10 @@ struct Options {
   std::string l2 = "cold", launch = "graph";
   double min_time_s = 0.1;
   double max_noise_pct = -1;  // not given
+  // comparing
+  double gate_pct = 0;
+  bool gate_given = false, across_devices = false, require_all = false;
+  std::string peer;
   // reports
   std::string csv, json, junit, markdown, html;
   std::string datasheets;  // instead of datasets/devices.csv

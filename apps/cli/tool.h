@@ -9,7 +9,7 @@
 
 namespace cli {
 
-enum class Verb { verify, replay, list, bench, env, report };
+enum class Verb { verify, replay, list, bench, compare, report, env };
 
 struct VerbName {
   std::string_view word;  // "run"

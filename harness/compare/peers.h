@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times of a peer's kernels on the same shapes: a CSV `op,shape,cold_us,warm_us` (graph replays,
+// medians) and a table that says which case of ours each of its shapes is.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/compare/results.h"
+#include "harness/ops/card.h"
+
+namespace harness {
+
+struct PeerTime {
+  std::string op, shape;  // in the peer's words
+  double us = 0;
+};
+
+class Peers {
+ public:
+  // `shapes`: columns peer_op, peer_shape, op, axes. A peer_shape may hold placeholders,
+  // "decode|rows={R}|ctx={N}", which `axes` uses again: "batch=decode requests={R} ctx={N}".
+  // Throws BadRequest: unreadable, a column missing, no number, an op or axis that does not exist.
+  Peers(const std::string& shapes, const std::string& times);
+  // The peer's time of the case and the L2 state of that row; only rows of graph launches have one.
+  std::optional<PeerTime> find(const Timing& row) const;
+  // Its rows that are a shape of no case of ours.
+  const std::vector<std::string>& unknown() const { return unknown_; }
+
+ private:
+  struct Entry {
+    std::string op;  // ours
+    Coordinates at;
+    std::string peer_op, peer_shape;
+    std::optional<double> cold_us, warm_us;
+  };
+  std::vector<Entry> entries_;
+  std::vector<std::string> unknown_;
+};
+
+// The coordinates that a case id holds: "qsa.attend/decode:rows=4,lens=5,33" -> rows=4, lens=5,33.
+Coordinates coordinates_of(const std::string& case_id);
+
+}  // namespace harness

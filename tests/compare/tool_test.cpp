@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// `compare` of the real programs: exit codes, documents, bad files.
+#include <gtest/gtest.h>
+
+#include "compare/files.h"
+
+using test::file_of;
+using test::has;
+using test::run_tool;
+using test::scratch;
+using test::timed;
+using test::with;
+
+namespace {
+
+const std::string kCompare = "qsa-bench compare ";
+
+std::string base() { return file_of("base.csv", {timed("a", 100, 1), timed("b", 50, 1)}); }
+
+TEST(CompareTool, ExitCodeIs4ForASlowdown3ForNoise0ForNeitherAnd77ForNothing) {
+  const auto code = [](const harness::Row& a, const harness::Row& b,
+                       const std::string& flags = "") {
+    return run_tool(kCompare + file_of("x.csv", {a}) + " " + file_of("y.csv", {b}) + " " + flags)
+        .code;
+  };
+  EXPECT_EQ(code(timed("a", 100, 1), timed("a", 110, 1)), 4);
+  EXPECT_EQ(code(timed("a", 100, 1), timed("a", 110, 1), "--gate 15"), 0);
+  EXPECT_EQ(code(timed("a", 100, 1), timed("a", 90, 1)), 0);
+  EXPECT_EQ(code(timed("a", 100, 1), timed("a", 100, 1)), 0);
+  EXPECT_EQ(code(timed("a", 100, 9), timed("a", 100, 9)), 3);
+  EXPECT_EQ(code(timed("a", 100, 1, 1), timed("a", 100, 1, 1)), 3);
+  EXPECT_EQ(code(timed("a", 100, 1), timed("b", 100, 1)), 77);
+  EXPECT_EQ(code(timed("a", 100, 1), timed("b", 100, 1), "--require-all"), 3);
+}
+
+TEST(CompareTool, RegressionWinsOverNoise) {
+  const auto a = file_of("x.csv", {timed("a", 100, 9), timed("b", 100, 1)});
+  const auto b = file_of("y.csv", {timed("a", 100, 9), timed("b", 120, 1)});
+  const auto ran = run_tool(kCompare + a + " " + b);
+  EXPECT_EQ(ran.code, 4);
+  EXPECT_TRUE(has(ran.out, "SLOWER 1, UNCLEAR 1, FASTER 0, SAME 0; 0 only in A"));
+  EXPECT_TRUE(has(ran.out, "REGRESSION: 1 of 2 cases slower"));
+}
+
+// B40: also a file that is too noisy to see anything; nothing was measured twice.
+TEST(CompareTool, FileBesideItselfIsAllSame) {
+  const auto noisy = with(timed("c", 70, 20), "run_id", std::string("20260101T000000Z-1"));
+  const auto path = file_of("self.csv", {timed("a", 100, 1), noisy});
+  const auto ran = run_tool(kCompare + path + " " + path);
+  EXPECT_EQ(ran.code, 0) << ran.all();
+  EXPECT_TRUE(has(ran.out, "SAME 2;"));
+}
+
+TEST(CompareTool, OrderOfRowsAndForeignColumnsMakeNoDifference) {
+  const auto a = file_of("x.csv", {timed("a", 100, 1), timed("b", 50, 1)});
+  const std::string b = scratch("wide.csv");
+  std::ofstream(b) << "zeta,time_us_q3,time_us_median,time_us_q1,median_hi_us,median_lo_us,samples,"
+                      "status,launch,l2,device,case_id,impl,op,dtype,\"odd, name\"\r\n"
+                   << "1,50.25,50,49.75,50.05,49.95,99,pass,graph,cold,NVIDIA H200,qsa.attend/b,"
+                      "portable,qsa.attend,bf16,\"x,\"\"y\"\"\"\r\n"
+                   << "2,110.5,110,109.5,110.1,109.9,99,pass,graph,cold,NVIDIA H200,qsa.attend/a,"
+                      "portable,qsa.attend,bf16,\r\n";
+  const auto ran = run_tool(kCompare + a + " " + b);
+  EXPECT_EQ(ran.code, 4) << ran.all();
+  EXPECT_TRUE(has(ran.out, "SLOWER 1, UNCLEAR 0, FASTER 0, SAME 1; 0 only in A, 0 only in B"));
+}
+
+// B41: names with commas and quotes, a locale with a decimal comma.
+TEST(CompareTool, B41OddNamesAndLocalesChangeNothing) {
+  const std::string odd = "topk<512, \"relu\">";
+  const auto a = file_of("x.csv", {timed(odd, 100.125, 1)});
+  const auto b = file_of("y.csv", {timed(odd, 110.125, 1)});
+  const auto ran =
+      run_tool(kCompare + a + " " + b + " --csv -", "LC_ALL=de_DE.UTF-8 LC_NUMERIC=de_DE.UTF-8");
+  EXPECT_EQ(ran.code, 4) << ran.all();
+  const auto rows = test::parse_csv(ran.out);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].size(), rows[0].size());
+  EXPECT_EQ(test::column(rows, "case_id")[0], "qsa.attend/" + odd);
+  EXPECT_EQ(test::column(rows, "time_us_a")[0], "100.125");
+}
+
+TEST(CompareTool, BadFileIs2AndNamesColumnAndLine) {
+  const auto ran_on = [](const std::string& content) {
+    const std::string path = scratch("bad.csv");
+    std::ofstream(path) << content;
+    return run_tool(kCompare + base() + " " + path);
+  };
+  const std::string head =
+      "op,impl,case_id,device,l2,launch,status,samples,time_us_q1,time_us_median,time_us_q3,"
+      "median_lo_us,median_hi_us\n";
+  const auto check = [&](const std::string& content, const std::string& part) {
+    const auto ran = ran_on(content);
+    EXPECT_EQ(ran.code, 2) << ran.all();
+    EXPECT_TRUE(has(ran.err, part));
+  };
+  check("op,impl\nx,y\n", "bad.csv:1: no column 'case_id'");
+  check(head + "o,i,c,d,cold,graph,pass,9,1,abc,1,1,1\n",
+        "bad.csv:2: time_us_median: expected a number, got 'abc'");
+  check(head + "o,i,c,d,cold,graph,pass,9,1,1,1,1,1\no,i,c\n", "line 3");
+  check(head + "o,i,,d,cold,graph,pass,9,1,1,1,1,1\n", "bad.csv:2: expected a result row");
+  check(head + "o,i,c,d,cold,graph,pass,9,1,0,1,1,1\n", "expected more than 0, got 0");
+  check("", "bad.csv");
+  EXPECT_EQ(run_tool(kCompare + base() + " /nowhere/rows.csv").code, 2);
+  EXPECT_EQ(run_tool(kCompare + base()).code, 2);
+  EXPECT_EQ(run_tool(kCompare + base() + " " + base() + " --csv /nowhere/out.csv").code, 2);
+}
+
+TEST(CompareTool, MachinesAreComparedWithTheirRoofsAndWithoutAGate) {
+  const auto h = file_of("x.csv", {with(timed("a", 100, 1), "roof_pct", 80.5)});
+  const auto other =
+      file_of("y.csv", {with(timed("a", 150, 1), "device", std::string("NVIDIA A100"))});
+  const auto refused = run_tool(kCompare + h + " " + other);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_TRUE(has(refused.err, "--across-devices"));
+  const auto ran = run_tool(kCompare + h + " " + other + " --across-devices");
+  EXPECT_EQ(ran.code, 0) << ran.all();
+  EXPECT_TRUE(has(ran.out, "of the roof 80.5 -> unknown %"));
+  EXPECT_EQ(run_tool(kCompare + h + " " + other + " --across-devices --gate 10").code, 4);
+}
+
+TEST(CompareTool, JunitAndMarkdownTellRegressionsNoiseAndGapsApart) {
+  const auto a = file_of("x.csv", {timed("a", 100, 1), timed("b", 50, 1), timed("c", 10, 9)});
+  const auto b = file_of("y.csv", {timed("a", 110, 1), timed("c", 10, 9), timed("d", 10, 1)});
+  const std::string junit = scratch("r.xml"), md = scratch("r.md");
+  EXPECT_EQ(run_tool(kCompare + a + " " + b + " -q --junit " + junit + " --md " + md).code, 4);
+  const std::string xml = test::read_file(junit), text = test::read_file(md);
+  EXPECT_TRUE(has(xml, "<testsuites tests=\"4\" failures=\"2\" errors=\"0\" skipped=\"2\">"));
+  EXPECT_TRUE(has(xml, "type=\"fail\" message=\"SLOWER 1.100"));
+  EXPECT_TRUE(has(xml, "type=\"inconclusive\""));
+  EXPECT_TRUE(has(text, "## REGRESSION: 1 of 2 cases slower"));
+  EXPECT_TRUE(has(text, "| **SLOWER** | 1.100 |"));
+  EXPECT_TRUE(has(text, "- only in A: `qsa.attend/b cold graph bf16` [portable]"));
+}
+
+TEST(CompareTool, TurboQuantHasItToo) {
+  EXPECT_EQ(run_tool("tq-bench compare " + base() + " " + base()).code, 0);
+}
+
+}  // namespace
