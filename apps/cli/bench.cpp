@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "cli/dump_flags.h"
+#include "cli/isolate.h"
 #include "cli/session.h"
 #include "cli/target.h"
 #include "cli/timing.h"
@@ -48,26 +49,46 @@ void enlist(const std::string& id, std::function<double()> work, std::exception_
 struct Loaded {
   harness::Case made;
   std::string selection;
+  size_t file;  // of --load
 };
 
 std::vector<Loaded> load_all(const Tool& tool, const Options& options, Session& session) {
   std::vector<Loaded> cases;
   const auto asked = resolve_ops(tool, options.ops);
-  for (const auto& file : options.load) try {
+  for (size_t i = 0; i < options.load.size(); ++i) {
+    if (session.is_child() && i != static_cast<size_t>(options.isolated_case)) continue;
+    const std::string& file = options.load[i];
+    try {
       harness::Case made = harness::load_case({file}, load_options(options));
       const auto* card = harness::find_card(made.op);
       if (std::ranges::find(asked, card) == asked.end())
         throw std::invalid_argument(
             fmt::format("a dump of {}, which is not among the ops of this run", made.op));
       for (const auto& note : made.notes) session.say("note: " + note);
-      cases.push_back({std::move(made), fmt::format("{} --load {}{}", card->op(), shell_word(file),
-                                                    dump_flags(options))});
+      cases.push_back(
+          {std::move(made),
+           fmt::format("{} --load {}{}", card->op(), shell_word(file), dump_flags(options)), i});
     } catch (const harness::BadFile& e) {
       session.bad_input(file, e.what());
     } catch (const std::invalid_argument& e) {
       session.bad_input(file, fmt::format("{}: {}", file, e.what()));
     }
+  }
   return cases;
+}
+
+double time_planned(Session& session, Target& target, const Planned& planned) {
+  const Options& options = session.options();
+  try {
+    return time_case(session, target, make_case(planned, options),
+                     planned.selection + measuring_flags(options));
+  } catch (const harness::BadRequest& e) {  // coordinates that make no case
+    session.bad_input(planned.id, e.what());
+  } catch (const std::bad_alloc&) {
+    session.bad_input(planned.id,
+                      fmt::format("{}: does not fit the memory of this host", planned.id));
+  }
+  return 0;
 }
 
 }  // namespace
@@ -78,32 +99,47 @@ int bench(const Tool& tool, const VerbName& verb, const Options& options) {
   Target target(options);
   target.check(resolve_ops(tool, options.ops));
   Session session(tool, verb, options);
+  const std::vector<Loaded> loaded = load_all(tool, options, session);
+  if (session.is_child()) {
+    if (options.load.empty())
+      time_planned(session, target, plan.cases.at(options.isolated_case));
+    else if (!loaded.empty())
+      time_case(session, target, loaded.front().made, loaded.front().selection);
+    return session.end();
+  }
   if (options.load.empty()) announce(session, plan, target);
   if (!any_timed(target))
     session.say(
         "no timed device here: kernels are verified, and only the float64 oracle is timed, on this "
         "host");
   std::exception_ptr thrown;
-  const std::vector<Loaded> loaded = load_all(tool, options, session);
-  for (const auto& l : loaded)
+  const size_t all = loaded.size() + plan.cases.size();
+  size_t done = 0;
+  const auto add = [&](const std::string& id, int index, auto row, auto work) {
     enlist(
-        l.made.id, [&] { return time_case(session, target, l.made, l.selection); }, thrown);
-  for (const auto& planned : plan.cases)
-    enlist(
-        planned.id,
-        [&]() -> double {
-          try {
-            return time_case(session, target, make_case(planned, options),
-                             planned.selection + measuring_flags(options));
-          } catch (const harness::BadRequest&
-                       e) {  // coordinates that make no case: the rest of a sweep goes on
-            session.bad_input(planned.id, e.what());
-            return 0;
-          }
+        id,
+        [&session, &verb, &done, all, id, index, row, work]() -> double {
+          if (session.should_stop()) return 0;
+          session.progress(done++, all, id);
+          if (!session.options().isolate) return work();
+          run_isolated(session, verb, index, row());
+          return 0;
         },
         thrown);
+  };
+  for (const auto& l : loaded)
+    add(
+        l.made.id, l.file,
+        [&] { return session.row_of(l.made, &target.devices().front(), "", l.selection); },
+        [&] { return time_case(session, target, l.made, l.selection); });
+  for (size_t i = 0; i < plan.cases.size(); ++i) {
+    const Planned& planned = plan.cases[i];
+    add(
+        planned.id, i, [&] { return planned_row(session, target, planned); },
+        [&] { return time_planned(session, target, planned); });
+  }
   Silent silent;
-  if (!plan.cases.empty() || !loaded.empty()) benchmark::RunSpecifiedBenchmarks(&silent, "all");
+  if (all > 0) benchmark::RunSpecifiedBenchmarks(&silent, "all");
   if (thrown) std::rethrow_exception(thrown);
   return session.end();
 }

@@ -97,12 +97,36 @@ void add_target(CLI::App& app, Options& o) {
   app.add_option("--order", o.order, "simt: order of lanes and waves: fwd, rev or seed:N")
       ->type_name("ORDER")
       ->group("Where");
-  app.add_option("--timeout", o.timeout_s,
-                 "seconds a case may take, 0: no limit; a case that hangs ends the run")
+  app.add_option(
+         "--timeout", o.timeout_s,
+         "seconds a case may take, 0: no limit; a hang ends the run, or its child (--isolate)")
       ->type_name("S")
       ->check(kSeconds)
       ->capture_default_str()
       ->group("Where");
+}
+
+void add_sweeping(CLI::App& app, Options& o) {
+  constexpr const char* kGroup = "Long sweeps";
+  app.add_flag("--isolate", o.isolate,
+               "a child process per case: a crash or a hang costs one row, the rest goes on")
+      ->group(kGroup);
+  app.add_flag("--resume", o.resume, "do not run again what has a row in the file of --csv")
+      ->group(kGroup);
+  app.add_option("--mem-fraction", o.mem_fraction,
+                 "share of the device's memory that a case may take; a larger one is skipped")
+      ->type_name("F")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_flag_function(
+         "--progress", [&o](int64_t) { o.progress = 1; },
+         "a line on standard error that tells how far it is; default: on a terminal")
+      ->group(kGroup);
+  app.add_flag_function(
+         "--no-progress", [&o](int64_t) { o.progress = 0; }, "none on a terminal either")
+      ->group(kGroup);
+  app.add_option("--isolated-case", o.isolated_case)->group("");  // how --isolate starts itself
 }
 
 void add_judging(CLI::App& app, Options& o) {
@@ -289,7 +313,8 @@ std::string left_side(const CLI::Option& option) {
 std::string help_of(const CLI::App& app) {
   std::vector<std::string> groups;
   for (const auto* option : app.get_options())
-    if (std::ranges::find(groups, option->get_group()) == groups.end())
+    if (!option->get_group().empty() &&
+        std::ranges::find(groups, option->get_group()) == groups.end())
       groups.push_back(option->get_group());
   std::string text = fmt::format("{}: {}\nUsage: {} [FLAGS]", app.get_name(), app.get_description(),
                                  app.get_name());
@@ -311,7 +336,8 @@ std::string help_of(const CLI::App& app) {
 std::vector<std::string> flags_of(const CLI::App& app) {
   std::vector<std::string> flags;
   for (const auto* option : app.get_options())
-    for (const auto& name : option->get_lnames()) flags.push_back("--" + name);
+    for (const auto& name : option->get_lnames())
+      if (!option->get_group().empty()) flags.push_back("--" + name);
   return flags;
 }
 
@@ -319,6 +345,7 @@ std::vector<std::string> flags_of(const CLI::App& app) {
 
 bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std::string>& words,
                    Options& o) {
+  o.words = words;
   CLI::App app(std::string(verb.what), fmt::format("{} {}", tool.name, verb.word));
   app.option_defaults()->take_last();
   app.allow_extras();
@@ -328,6 +355,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       add_target(app, o);
       add_judging(app, o);
       add_running(app, o);
+      add_sweeping(app, o);
       add_reports(app, o);
       break;
     case Verb::replay:
@@ -345,6 +373,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       add_target(app, o);
       add_measuring(app, o);
       add_running(app, o);
+      add_sweeping(app, o);
       add_reports(app, o);
       break;
     case Verb::list:

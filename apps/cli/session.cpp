@@ -6,15 +6,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <set>
+#include <csignal>
+#include <iostream>
 
 #include "cli/plan.h"
+#include "cli/resume.h"
 #include "cli/version.h"
 #include "harness/measure/machine.h"
 #include "harness/plugins/errors.h"
 #include "harness/run/execute.h"
+#include "harness/run/isolate.h"
 #include "toolkit/dtype.h"
 
 namespace cli {
@@ -57,6 +61,8 @@ std::string who(const Row& row) {
   return row.text("impl").empty() ? backend : row.text("impl") + " on " + backend;
 }
 
+bool is_bad(Status s) { return s != Status::pass && s != Status::skip && s != Status::unsupported; }
+
 // How far beyond or within the bound; exact outputs have none.
 std::string share_text(const Verdict& v) {
   if (v.bound == 0 && v.used_share == 0) return "exact";
@@ -67,8 +73,13 @@ std::string share_text(const Verdict& v) {
 }  // namespace
 
 Session::Session(const Tool& tool, const VerbName& verb, const Options& options)
-    : tool_(tool), verb_(verb), options_(options) {
+    : tool_(tool), verb_(verb), options_(options), progress_(options.quiet ? 0 : options.progress) {
   run_id_ = fmt::format("{}-{:x}", utc_now("{:%Y%m%dT%H%M%SZ}"), ::getpid());
+  out_ = stdout;
+  if (is_child()) {
+    prepare_child();
+    return;
+  }
   std::set<std::string> seen;
   const auto open = [&](const std::string& path, auto make) {
     if (path.empty()) return;
@@ -77,21 +88,44 @@ Session::Session(const Tool& tool, const VerbName& verb, const Options& options)
                                             path == "-" ? "standard output" : path));
     reports_.open(make(path));
   };
+  if (options.resume && options.csv != "-" && !options.csv.empty())
+    found_ = read_rows(options.csv);
+  else if (options.resume)
+    throw harness::BadRequest("--resume goes on with the rows of a file: it needs --csv FILE");
   open(options.csv, harness::csv_sink);
   open(options.json, harness::json_sink);
   open(options.junit, harness::junit_sink);
   open(options.markdown, harness::markdown_sink);
   out_ = seen.contains("-") ? stderr : stdout;
   watchdog_ = std::make_unique<harness::Watchdog>(options.timeout_s, [this] { return give_up(); });
+  interrupt_ = std::make_unique<harness::Interrupt>([this](int s) { return interrupted(s); });
+}
+
+// The parent has opened the reports and holds the time limit; an interrupt is for it, too.
+void Session::prepare_child() {
+  harness::die_with_parent();
+  for (std::string key; std::getline(std::cin, key);) found_[key] = "";
+  watchdog_ = std::make_unique<harness::Watchdog>(0, [] { return 0; });
+}
+
+void Session::send(const harness::Message& message) {
+  const std::string line = to_line(message) + "\n";
+  for (size_t at = 0; at < line.size();) {
+    const ssize_t n = ::write(harness::kChildLines, line.data() + at, line.size() - at);
+    if (n < 0 && errno != EINTR) ::_exit(kDevice);  // nobody listens
+    if (n > 0) at += n;
+  }
 }
 
 void Session::say(const std::string& line) {
-  if (options_.quiet) return;
+  if (options_.quiet || is_child()) return;
+  progress_.clear();
   fmt::print(out_, "{}\n", line);
   std::fflush(out_);
 }
 
 void Session::complain(const std::string& line) {
+  progress_.clear();
   fmt::print(stderr, "{}: {}\n", tool_.name, line);
 }
 
@@ -150,6 +184,17 @@ void Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
     v.status = Status::fail;
     v.reason = "finding: " + v.findings.front();
   }
+  const bool bad = is_bad(v.status);
+  if (is_child()) {
+    send({harness::Message::Kind::row, row, v, survived, judged, {}, {}});
+    if (v.status == Status::error) {  // the context may be broken, and the next row is not to blame
+      send({harness::Message::Kind::again, {}, {}, false, true, {}, {}});
+      ::_exit(kPass);
+    }
+    stop_ = bad && options_.fail_fast;
+    return;
+  }
+  row.set("run_id", run_id_);
   row.set("status", std::string(name_of(v.status)));
   row.set("reason", v.reason);
   row.set("findings", join(v.findings));
@@ -162,8 +207,6 @@ void Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
     row.set("nonfinite", v.nonfinite);
     row.set("first_bad", v.first_bad);
   }
-  const bool bad =
-      v.status != Status::pass && v.status != Status::skip && v.status != Status::unsupported;
   {
     const std::lock_guard lock(mutex_);
     if (judged || bad) tally_.count(v.status, survived);
@@ -171,6 +214,7 @@ void Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
     if (judged || bad) ++line.by_status[row.text("status")];
     if (v.judged > 0) line.worst_share = std::max(line.worst_share, v.used_share);
     line.findings += static_cast<int>(v.findings.size());
+    if (options_.isolate) finished_.insert(row_key(row));
   }
   reports_.add(row);
   print(row, v);
@@ -178,8 +222,7 @@ void Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
 }
 
 void Session::print(const Row& row, const Verdict& v) {
-  const bool routine =
-      v.status == Status::pass || v.status == Status::skip || v.status == Status::unsupported;
+  const bool routine = !is_bad(v.status);
   if (routine && !options_.verbose && row.text("time_us_median").empty()) return;
   std::string word(name_of(v.status));
   if (!routine) std::ranges::transform(word, word.begin(), ::toupper);
@@ -202,21 +245,53 @@ void Session::print(const Row& row, const Verdict& v) {
 }
 
 void Session::bad_input(const std::string& file, const std::string& what) {
+  if (is_child()) return send({harness::Message::Kind::bad_input, {}, {}, false, true, file, what});
   complain(what);
   harness::Case none;
   none.id = file;
   Row row = row_of(none, nullptr, "", shell_word(file));
   row.set("status", std::string(name_of(Status::error)));
   row.set("reason", what);
-  reports_.add(row);
+  const bool known = found_.contains(row_key(row));
   const std::lock_guard lock(mutex_);
+  if (!known) reports_.add(row);
   tally_.count_bad_input();
   if (options_.fail_fast) stop_ = true;
 }
 
-void Session::set_current(const Row& row) {
+void Session::begin(const Row& row) {
+  if (is_child()) return send({harness::Message::Kind::begin, row, {}, false, true, {}, {}});
   const std::lock_guard lock(mutex_);
   current_ = row;
+}
+
+bool Session::there(const Row& row) {
+  const std::string key = row_key(row);
+  if (finished_.contains(key)) return true;
+  const auto it = found_.find(key);
+  if (it == found_.end()) return false;
+  if (is_child()) {
+    send({harness::Message::Kind::there, row, {}, false, true, {}, {}});
+    return true;
+  }
+  if (!resumed_.insert(key).second) return true;
+  const Status status = status_from(it->second);
+  const std::lock_guard lock(mutex_);
+  // A row of the host times the oracle, which is not judged.
+  if (is_bad(status) || row.text("backend") != "host") {
+    tally_.count(status);
+    ++ops_[row.text("op")].by_status[it->second];
+  }
+  return true;
+}
+
+std::string Session::keys_of(const std::string& case_id) const {
+  std::string lines;
+  for (const auto& key : finished_)
+    if (key_is_of(key, case_id)) lines += key + "\n";
+  for (const auto& [key, status] : found_)
+    if (key_is_of(key, case_id)) lines += key + "\n";
+  return lines;
 }
 
 int Session::give_up() {
@@ -235,6 +310,20 @@ int Session::give_up() {
   return tally_.exit_code();
 }
 
+int Session::interrupted(int signal) {
+  mutex_.lock();  // for good: no row may begin any more
+  harness::kill_child();
+  progress_.clear();
+  reports_.finish();
+  fmt::print(out_, "INTERRUPTED by {}: rows that ended are written; {}{}\n", sigabbrev_np(signal),
+             tally_.line(),
+             options_.csv.empty() || options_.csv == "-"
+                 ? ""
+                 : "; the same command with --resume goes on");
+  std::fflush(out_);
+  return 128 + signal;
+}
+
 void Session::summarize_op(std::string_view op) {
   const auto it = ops_.find(op);
   if (it == ops_.end()) return;
@@ -248,7 +337,16 @@ void Session::summarize_op(std::string_view op) {
 }
 
 int Session::end() {
+  if (is_child()) {
+    send({});
+    ::_exit(kPass);  // what it holds dies with it
+  }
+  interrupt_.reset();
+  progress_.clear();
   reports_.finish();
+  if (!resumed_.empty())
+    say(fmt::format("resumed: {} row{} already in {}, not run again", resumed_.size(),
+                    resumed_.size() == 1 ? "" : "s", options_.csv));
   fmt::print(out_, "{}\n", tally_.line());
   std::fflush(out_);
   return tally_.exit_code();

@@ -7,16 +7,20 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "cli/exit_code.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "harness/judge/verdict.h"
 #include "harness/ops/card.h"
 #include "harness/plugins/device.h"
 #include "harness/report/row.h"
 #include "harness/report/sink.h"
+#include "harness/run/interrupt.h"
+#include "harness/run/message.h"
 #include "harness/run/watchdog.h"
 
 namespace cli {
@@ -36,10 +40,12 @@ class Session {
   harness::Row row_of(const harness::Case& made, const harness::Device* device,
                       const std::string& implementation, const std::string& selection) const;
 
+  // The work of `row` begins: the row that a time limit or a crash costs from here on.
+  void begin(const harness::Row& row);
   // The row that is written with status `timeout` where `watched` does not return in time.
   template <class Work>
   auto watched(const harness::Row& row, Work&& work) {
-    set_current(row);
+    begin(row);
     const harness::Watched watch(*watchdog_);
     return work();
   }
@@ -50,6 +56,14 @@ class Session {
                   bool judged = true);
   void bad_input(const std::string& file, const std::string& what);  // a file that cannot be judged
   bool should_stop() const { return stop_; }  // --fail-fast and a case did not pass
+  // The row is there already (--resume, or an earlier child of this case) and counts as it is.
+  bool there(const harness::Row& row);
+  // In the child of an isolated case everything but messages to the parent is left out.
+  bool is_child() const { return options_.isolated_case >= 0; }
+  std::string keys_of(const std::string& case_id) const;  // what is there of a case, for its child
+  void progress(size_t done, size_t all, const std::string& case_id) {
+    progress_.show(done, all, case_id);
+  }
 
   void summarize_op(std::string_view op);  // the line of an op, once its cases are through
   int end();                               // the last line; the exit code
@@ -58,8 +72,10 @@ class Session {
   const Tool& tool() const { return tool_; }
 
  private:
-  void set_current(const harness::Row& row);
-  int give_up();  // on the watchdog's thread
+  int give_up();                               // on the watchdog's thread
+  int interrupted(int signal);                 // on a thread of its own
+  void send(const harness::Message& message);  // to the parent
+  void prepare_child();
   void print(const harness::Row& row, const harness::Verdict& verdict);
 
   struct OpLine {
@@ -74,12 +90,18 @@ class Session {
   std::string run_id_;
   FILE* out_;
   harness::Reports reports_;
-  std::mutex mutex_;  // counts and current row: the watchdog's thread reads them
+  std::mutex mutex_;  // counts and current row: the threads of the time limit and of signals too
   Tally tally_;
   harness::Row current_;
   std::map<std::string, OpLine, std::less<>> ops_;
   bool stop_ = false;
-  std::unique_ptr<harness::Watchdog> watchdog_;  // last: its thread uses all of the above
+  std::map<std::string, std::string> found_;  // rows before this run: status by row_key
+  std::set<std::string> resumed_;             // those of them that belong to this run
+  std::set<std::string> finished_;            // rows of this run
+  Progress progress_;
+  // Last: their threads use all of the above.
+  std::unique_ptr<harness::Watchdog> watchdog_;
+  std::unique_ptr<harness::Interrupt> interrupt_;
 };
 
 // "cuda:0 (NVIDIA H200, sm_90)", for the first line of a run.

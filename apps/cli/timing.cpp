@@ -11,6 +11,7 @@
 #include "harness/measure/sampling.h"
 #include "harness/plugins/errors.h"
 #include "harness/run/execute.h"
+#include "harness/run/fit.h"
 
 namespace cli {
 
@@ -75,16 +76,36 @@ class DeviceBench {
 
   double run() {
     verify();
-    const Options& o = session_.options();
-    const auto launch = o.launch == "graph" ? harness::Launch::graph : harness::Launch::stream;
-    for (const Cache cache : {Cache::cold, Cache::warm})
-      if (o.l2 == "both" || o.l2 == name_of(cache)) time({cache, launch});
+    for (const Condition& condition : conditions()) time(condition);
     return last_median_;
   }
 
  private:
   Row row_of(const harness::Implementation& i) const {
     return session_.row_of(truth_.made(), &device_, i.label, selection_);
+  }
+  Row row_of(const harness::Implementation& i, const Condition& condition) const {
+    Row row = row_of(i);
+    row.set("l2", std::string(name_of(condition.cache)));
+    row.set("launch", std::string(name_of(condition.launch)));
+    return row;
+  }
+
+  std::vector<Condition> conditions() const {
+    const Options& o = session_.options();
+    const auto launch = o.launch == "graph" ? harness::Launch::graph : harness::Launch::stream;
+    std::vector<Condition> asked;
+    for (const Cache cache : {Cache::cold, Cache::warm})
+      if (o.l2 == "both" || o.l2 == name_of(cache)) asked.push_back({cache, launch});
+    return asked;
+  }
+
+  // An earlier run or child has written its row before it was timed, or all of its timed rows.
+  bool there(const harness::Implementation& i) const {
+    bool all = true;
+    for (const Condition& condition : conditions())
+      all = session_.there(row_of(i, condition)) && all;
+    return all || session_.there(row_of(i));
   }
 
   // Only what is right is timed; the others get their row now.
@@ -94,12 +115,22 @@ class DeviceBench {
       Verdict v;
       v.status = Status::unsupported;
       v.reason = fmt::format("no implementation of {} on {}", truth_.card().op(), device_.name());
-      session_.finish_row(session_.row_of(truth_.made(), &device_, "", selection_), v);
+      Row row = session_.row_of(truth_.made(), &device_, "", selection_);
+      if (!session_.there(row)) session_.finish_row(std::move(row), v);
     }
     for (const auto& i : implementations) {
+      if (there(i)) continue;
       Row row = row_of(i);
       Verdict v;
+      session_.begin(row);
       try {
+        v.reason = harness::why_too_big(device_, i, truth_.card(), truth_.made(),
+                                        session_.options().mem_fraction);
+        if (!v.reason.empty()) {
+          v.status = Status::skip;
+          session_.finish_row(std::move(row), v);
+          continue;
+        }
         Candidate candidate{
             i, std::make_unique<harness::Placement>(device_, truth_.card(), truth_.made())};
         const auto ended = run_once(device_, i, *candidate.placement);
@@ -115,7 +146,7 @@ class DeviceBench {
           candidates_.push_back(std::move(candidate));
           continue;
         }
-      } catch (const harness::DeviceError& e) {
+      } catch (const std::exception& e) {  // of the backend, or thrown by the kernel's host code
         v.status = Status::error;
         v.reason = e.what();
       }
@@ -128,9 +159,9 @@ class DeviceBench {
     std::vector<Candidate*> timed;
     std::vector<std::unique_ptr<harness::KernelTimer>> timers;
     for (auto& c : candidates_) {
-      Row row = row_of(c.implementation);
-      row.set("l2", std::string(name_of(condition.cache)));
-      row.set("launch", std::string(name_of(condition.launch)));
+      Row row = row_of(c.implementation, condition);
+      if (session_.there(row)) continue;
+      session_.begin(row);
       try {
         timers.push_back(std::make_unique<harness::KernelTimer>(device_, c.implementation,
                                                                 *c.placement, condition));
@@ -160,6 +191,7 @@ class DeviceBench {
 
   void finish(Row row, Candidate& c, harness::KernelTimer& timer, const harness::Summary& summary,
               double most) {
+    session_.begin(row);
     std::vector<double> empty;
     for (int i = 0; i < kEmptySamples; ++i) empty.push_back(timer.sample_empty());
     set_times(row, summary, truth_.card().cost(truth_.made()));
@@ -188,6 +220,7 @@ class DeviceBench {
 double time_oracle(Session& session, const harness::Card& card, const harness::Case& made,
                    const std::string& selection) {
   Row row = session.row_of(made, nullptr, std::string(kOracle), selection);
+  if (session.there(row)) return 0;
   const harness::HostCall host(made);
   const toolkit::Args args(card.contract(), host.call());
   const reference::Oracle oracle = reference::find(card.op());

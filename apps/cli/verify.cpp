@@ -2,6 +2,7 @@
 // `run` of the verifier: generate, run, judge, a row for every case, implementation and device.
 #include <fmt/format.h>
 
+#include "cli/isolate.h"
 #include "cli/plan.h"
 #include "cli/session.h"
 #include "cli/target.h"
@@ -11,24 +12,42 @@
 
 namespace cli {
 
+namespace {
+
+void judge(Session& session, Target& target, const Planned& planned) {
+  try {
+    judge_on_devices(session, target, *planned.card, make_case(planned, session.options()),
+                     planned.selection);
+  } catch (const harness::BadRequest& e) {  // coordinates that make no case
+    session.bad_input(planned.id, e.what());
+  } catch (const toolkit::Violation& e) {
+    session.bad_input(planned.id, fmt::format("{}: {}", planned.id, e.what()));
+  } catch (const std::bad_alloc&) {
+    session.bad_input(planned.id,
+                      fmt::format("{}: does not fit the memory of this host", planned.id));
+  }
+}
+
+}  // namespace
+
 int verify(const Tool& tool, const VerbName& verb, const Options& options) {
   const Plan plan = make_plan(tool, options);
   if (options.dry_run) return dry_run(plan, options);
   Target target(options);
   target.check(resolve_ops(tool, options.ops));
   Session session(tool, verb, options);
+  if (session.is_child()) {
+    judge(session, target, plan.cases.at(options.isolated_case));
+    return session.end();
+  }
   announce(session, plan, target);
   for (size_t i = 0; i < plan.cases.size() && !session.should_stop(); ++i) {
     const Planned& planned = plan.cases[i];
-    try {
-      judge_on_devices(session, target, *planned.card, make_case(planned, options),
-                       planned.selection);
-    } catch (const harness::BadRequest&
-                 e) {  // coordinates that make no case: the rest of a sweep goes on
-      session.bad_input(planned.id, e.what());
-    } catch (const toolkit::Violation& e) {
-      session.bad_input(planned.id, fmt::format("{}: {}", planned.id, e.what()));
-    }
+    session.progress(i, plan.cases.size(), planned.id);
+    if (options.isolate)
+      run_isolated(session, verb, i, planned_row(session, target, planned));
+    else
+      judge(session, target, planned);
     const bool last_of_op = i + 1 == plan.cases.size() || plan.cases[i + 1].card != planned.card;
     if (last_of_op || session.should_stop()) session.summarize_op(planned.card->op());
   }

@@ -7,6 +7,7 @@
 
 #include "harness/plugins/errors.h"
 #include "harness/run/execute.h"
+#include "harness/run/fit.h"
 
 namespace cli {
 
@@ -37,13 +38,22 @@ harness::Case make_case(const Planned& planned, const Options& options) {
   }
 }
 
+harness::Row planned_row(const Session& session, const Target& target, const Planned& planned) {
+  harness::Case none;
+  none.op = planned.card->op();
+  none.id = planned.id;
+  none.preset = planned.preset;
+  none.seed = session.options().seed;
+  return session.row_of(none, &target.devices().front(), "", planned.selection);
+}
+
 int dry_run(const Plan& plan, const Options& options) {
   for (const auto& line : plan.left_out) fmt::print("left out: {}\n", line);
   for (const auto& planned : plan.cases) {
     const harness::Case made = make_case(planned, options);
     const harness::Cost cost = planned.card->cost(made);
-    fmt::print("{}  bytes={:.0f} flops={:.0f}  {}\n", planned.id, cost.bytes, cost.flops,
-               made.shape);
+    fmt::print("{}  bytes={:.0f} flops={:.0f} memory_bytes={}  {}\n", planned.id, cost.bytes,
+               cost.flops, harness::placed_bytes(*planned.card, made), made.shape);
   }
   fmt::print("{} cases, none was run (--dry-run)\n", plan.cases.size());
   return plan.cases.empty() ? kNothingJudged : kPass;
@@ -69,19 +79,29 @@ void judge_on_devices(Session& session, Target& target, const harness::Card& car
   std::optional<harness::Truth> truth;
   for (const auto& device : target.devices()) {
     const auto implementations = target.implementations(device, card.op());
-    if (implementations.empty())
-      session.finish_row(
-          session.row_of(made, &device, "", selection),
-          without_judging(Status::unsupported,
-                          fmt::format("no implementation of {} on {}", card.op(), device.name())));
+    if (implementations.empty()) {
+      harness::Row row = session.row_of(made, &device, "", selection);
+      if (!session.there(row))
+        session.finish_row(
+            std::move(row),
+            without_judging(Status::unsupported, fmt::format("no implementation of {} on {}",
+                                                             card.op(), device.name())));
+    }
     for (const auto& implementation : implementations) {
       if (session.should_stop()) return;
       harness::Row row = session.row_of(made, &device, implementation.label, selection);
+      if (session.there(row)) continue;
       if (!harness::has_rows(card, made)) {
         session.finish_row(std::move(row), without_judging(Status::skip, "0 rows"));
         continue;
       }
       try {
+        if (auto why = harness::why_too_big(device, implementation, card, made,
+                                            session.options().mem_fraction);
+            !why.empty()) {
+          session.finish_row(std::move(row), without_judging(Status::skip, std::move(why)));
+          continue;
+        }
         if (!truth) truth.emplace(card, made);
         const harness::Cost cost = card.cost(made);
         row.set("bytes", cost.bytes);

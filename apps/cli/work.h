@@ -14,6 +14,9 @@ namespace cli {
 // Generates the case of a plan. Throws BadRequest where its coordinates make no case.
 harness::Case make_case(const Planned& planned, const Options& options);
 
+// The row of a planned case that was not made (its child died first), on the first device.
+harness::Row planned_row(const Session& session, const Target& target, const Planned& planned);
+
 // Prints ids, bytes and flops; runs nothing.
 int dry_run(const Plan& plan, const Options& options);
 

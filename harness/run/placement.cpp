@@ -10,9 +10,6 @@
 
 namespace harness {
 
-namespace {
-
-// The bytes [first, last) of its storage that a tensor with elements touches.
 std::pair<int64_t, int64_t> extent(const Tensor& t) {
   int64_t first = t.offset, last = t.offset;
   const int64_t size = toolkit::bytes_of(t.dtype);
@@ -22,8 +19,6 @@ std::pair<int64_t, int64_t> extent(const Tensor& t) {
   }
   return {first, last + size};
 }
-
-}  // namespace
 
 std::string Placement::Region::names() const {
   std::string text;

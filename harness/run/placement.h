@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/ops/card.h"
@@ -14,6 +15,9 @@
 #include "harness/tensors/case.h"
 
 namespace harness {
+
+// The bytes [first, last) of its storage that a tensor with elements touches.
+std::pair<int64_t, int64_t> extent(const Tensor& t);
 
 class Placement {
  public:

@@ -4,8 +4,12 @@
 // the bench can be tried without a GPU.
 #include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -31,6 +35,7 @@ tk_status device_info(int32_t, tk_device_info* info) {
   std::strcpy(info->name, "fake, \"quoted\" device");  // a name that CSV has to quote
   std::strcpy(info->arch, "none");
   info->l2_bytes = 1 << 10;
+  info->memory_bytes = uint64_t{2} << 30;
   return TK_OK;
 }
 tk_status open_device(int32_t) { return TK_OK; }
@@ -165,6 +170,32 @@ tk_status noisy(const tk_call* call) {  // every other call takes three thousand
   if (++calls % 4 < 2) std::this_thread::sleep_for(std::chrono::milliseconds(3));
   return right(call);
 }
+bool third(const tk_call* call) { return args_of(call).tensor("indices").size(0) == 3; }
+tk_status third_faults(const tk_call* call) {
+  if (third(call)) std::raise(SIGSEGV);
+  return right(call);
+}
+tk_status third_hangs(const tk_call* call) { return third(call) ? hang(call) : right(call); }
+tk_status third_throws(const tk_call* call) {
+  if (third(call)) throw std::runtime_error("the fake kernel throws, \"for once\"");
+  return right(call);
+}
+tk_status third_exits(const tk_call* call) {
+  if (third(call)) {
+    std::fputs("the fake kernel calls exit\n", stderr);
+    std::_Exit(9);
+  }
+  return right(call);
+}
+// As after an illegal access on a GPU: from then on every call of this process fails.
+tk_status third_breaks_context(const tk_call* call) {
+  static bool broken = false;
+  broken = broken || third(call);
+  return broken ? error(call) : right(call);
+}
+tk_status fourth_hangs(const tk_call* call) {
+  return args_of(call).tensor("indices").size(0) == 4 ? hang(call) : right(call);
+}
 tk_status no_workspace(const tk_call*, uint64_t* bytes) {
   *bytes = 0;
   return TK_OK;
@@ -176,6 +207,10 @@ tk_status unsupported(const tk_call* call, uint64_t*) {
 }
 tk_status some_workspace(const tk_call*, uint64_t* bytes) {
   *bytes = 100;
+  return TK_OK;
+}
+tk_status much_workspace(const tk_call*, uint64_t* bytes) {
+  *bytes = uint64_t{3} << 30;
   return TK_OK;
 }
 tk_status overruns_workspace(const tk_call* call) {
@@ -195,18 +230,27 @@ const tk_op kOps[] = {
     {sizeof(tk_op), 0, "qsa.expand", "unsupported", unsupported, right},
     {sizeof(tk_op), 0, "qsa.expand", "noisy", no_workspace, noisy},
     {sizeof(tk_op), 0, "qsa.expand", "hang", no_workspace, hang},
+    {sizeof(tk_op), 0, "qsa.expand", "third-faults", no_workspace, third_faults},
+    {sizeof(tk_op), 0, "qsa.expand", "third-hangs", no_workspace, third_hangs},
+    {sizeof(tk_op), 0, "qsa.expand", "third-throws", no_workspace, third_throws},
+    {sizeof(tk_op), 0, "qsa.expand", "third-exits", no_workspace, third_exits},
+    {sizeof(tk_op), 0, "qsa.expand", "third-breaks-context", no_workspace, third_breaks_context},
+    {sizeof(tk_op), 0, "qsa.expand", "fourth-hangs", no_workspace, fourth_hangs},
+    {sizeof(tk_op), 0, "qsa.expand", "greedy", much_workspace, right},
 };
-const tk_op* const kTable[] = {&kOps[0], &kOps[1], &kOps[2], &kOps[3], &kOps[4], &kOps[5],
-                               &kOps[6], &kOps[7], &kOps[8], &kOps[9], &kOps[10]};
+const tk_op* const kTable[] = {&kOps[0],  &kOps[1],  &kOps[2],  &kOps[3],  &kOps[4],  &kOps[5],
+                               &kOps[6],  &kOps[7],  &kOps[8],  &kOps[9],  &kOps[10], &kOps[11],
+                               &kOps[12], &kOps[13], &kOps[14], &kOps[15], &kOps[16], &kOps[17]};
+constexpr uint32_t kCount = std::size(kTable);
 const tk_plugin kPlugin{sizeof(tk_plugin), TK_ABI_VERSION, "fake", "1", nullptr,
-                        &runtime,          kTable,         11,     0};
+                        &runtime,          kTable,         kCount, 0};
 
 }  // namespace
 
 extern "C" TK_EXPORT const tk_plugin* tk_plugin_query(uint32_t) {
 #ifdef FAKE_OLD_ABI
   static const tk_plugin old{
-      sizeof(tk_plugin), TK_ABI_VERSION + 1, "old", "1", nullptr, &runtime, kTable, 11, 0};
+      sizeof(tk_plugin), TK_ABI_VERSION + 1, "old", "1", nullptr, &runtime, kTable, kCount, 0};
   return &old;
 #else
   return &kPlugin;

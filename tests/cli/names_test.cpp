@@ -50,8 +50,7 @@ TEST(Names, UnknownFlag) {
 }
 TEST(Names, FlagOfAnotherVerb) {
   expect_refused("qsa-verify run --l2 warm", {"unknown flag '--l2'"});
-  expect_refused("qsa-verify run --isolate",
-                 {"unknown flag '--isolate'"});  // not there yet: refused, not ignored
+  expect_refused("qsa-verify replay x.safetensors --isolate", {"unknown flag '--isolate'"});
 }
 TEST(Names, UnknownOp) {
   expect_refused("qsa-bench run nosuchop", {"unknown op 'nosuchop', nearest is '"});

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Interrupted sweeps leave whole rows, and --resume does the rest.
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "cli/progress.h"
+#include "run_tool.h"
+
+extern char** environ;
+
+using test::column;
+using test::fake;
+using test::has;
+using test::parse_csv;
+using test::read_file;
+using test::run_tool;
+using test::scratch;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr auto kLongest = std::chrono::seconds(120);  // a loaded machine; else the test is at fault
+
+int64_t lines_of(const std::string& file) { return std::ranges::count(read_file(file), '\n'); }
+
+// Starts the program, waits until `csv` has its header and `rows` rows, sends the signal; returns
+// the exit code.
+int interrupt_after(const std::string& command_line, const std::string& csv, int rows, int signal) {
+  const std::string command = "exec " TOOLKIT_BIN_DIR "/" + command_line + " >" + scratch("said");
+  const char* words[] = {"sh", "-c", command.c_str(), nullptr};
+  pid_t pid = 0;
+  if (posix_spawn(&pid, "/bin/sh", nullptr, nullptr, const_cast<char**>(words), environ) != 0)
+    return -1;
+  const auto due = std::chrono::steady_clock::now() + kLongest;
+  while (lines_of(csv) < rows + 1 && std::chrono::steady_clock::now() < due)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // into the case that hangs
+  kill(pid, signal);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+TEST(Interrupt, DuringCase4Leaves3CompleteRowsAndResumeDoesTheRest) {
+  for (const std::string isolate : {"", " --isolate"}) {
+    const std::string csv = scratch("interrupted" + isolate + ".csv");
+    const std::string sweep = "qsa-verify run expand -a requests=1:5" + isolate + " --csv '" + csv +
+                              "' --junit '" + csv + ".xml' " + fake("fourth-hangs");
+    EXPECT_EQ(interrupt_after(sweep, csv, 3, SIGINT), 130);
+    EXPECT_TRUE(has(read_file(scratch("said")), "INTERRUPTED by INT"));
+    EXPECT_EQ(read_file(csv).back(), '\n');
+    EXPECT_EQ(column(parse_csv(read_file(csv)), "status"), Words(3, "pass"));
+    EXPECT_TRUE(has(read_file(csv + ".xml"), "tests=\"3\""));
+
+    const auto rest = run_tool(sweep + " --resume --isolate --timeout 10");
+    EXPECT_EQ(rest.code, 5) << rest.all();
+    EXPECT_TRUE(has(rest.out, "resumed: 3 rows already in " + csv));
+    EXPECT_TRUE(has(rest.out, "ERROR 1 of 5"));
+    EXPECT_EQ(column(parse_csv(read_file(csv)), "status"),
+              (Words{"pass", "pass", "pass", "timeout", "pass"}));
+
+    const auto nothing_left = run_tool(sweep + " --resume");
+    EXPECT_EQ(nothing_left.code, 5) << "earlier rows count";
+    EXPECT_EQ(lines_of(csv), 6);
+  }
+}
+
+TEST(Interrupt, TermIs143) {
+  const std::string csv = scratch("term.csv");
+  EXPECT_EQ(interrupt_after("qsa-bench run expand -a requests=1:5 --isolate --launch stream "
+                            "--min-time 0.001 --max-noise 100000 --csv " +
+                                csv + " " + fake("fourth-hangs"),
+                            csv, 3, SIGTERM),
+            143);
+  EXPECT_EQ(column(parse_csv(read_file(csv)), "status"), Words(3, "pass"));
+}
+
+TEST(Resume, BenchTimesOnlyTheMissingConditionAndImplementation) {
+  const std::string csv = scratch("conditions.csv");
+  const std::string sweep =
+      "qsa-bench run expand -a requests=1:2 --launch stream --min-time 0.001 --max-noise 100000 "
+      "--resume --csv " +
+      csv + " ";
+  EXPECT_EQ(run_tool(sweep + fake("right")).code, 0);
+  EXPECT_EQ(lines_of(csv), 3);
+  const auto same = run_tool(sweep + fake("right"));
+  EXPECT_EQ(same.code, 0) << same.all();
+  EXPECT_EQ(lines_of(csv), 3);
+  EXPECT_EQ(run_tool(sweep + fake("right,wrong")).code, 1);
+  EXPECT_EQ(lines_of(csv), 5);
+  EXPECT_EQ(run_tool(sweep + "--seed 2 " + fake("right")).code, 0);
+  EXPECT_EQ(lines_of(csv), 7);
+}
+
+TEST(Resume, NeedsAFile) {
+  const auto ran = run_tool("qsa-verify run expand --resume " + fake("right"));
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_TRUE(has(ran.err, "needs --csv FILE"));
+}
+
+TEST(Memory, CaseThatDoesNotFitIsASkipWithBothNumbers) {
+  const auto ran = run_tool("qsa-verify run expand -f /decode -v " + fake("greedy"));
+  EXPECT_EQ(ran.code, 77) << ran.all();
+  EXPECT_TRUE(has(ran.out, "needs 3 GiB of 2 GiB"));
+  const auto small =
+      run_tool("qsa-verify run expand -f /decode -v --mem-fraction 1e-9 " + fake("right"));
+  EXPECT_EQ(small.code, 77) << small.all();
+}
+
+TEST(Memory, DryRunSaysWhatACaseTakes) {
+  const auto ran = run_tool("qsa-verify run expand -f /decode --dry-run");
+  EXPECT_TRUE(has(ran.out, " memory_bytes="));
+}
+
+// What a terminal gets when the program's standard error is one.
+std::string on_terminal(const std::string& command_line) {
+  int master = -1;
+  const pid_t pid = forkpty(&master, nullptr, nullptr, nullptr);
+  if (pid == 0) {
+    const std::string command = "exec " TOOLKIT_BIN_DIR "/" + command_line + " >/dev/null";
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = read(master, buffer, sizeof buffer)) > 0;) text.append(buffer, n);
+  waitpid(pid, nullptr, 0);
+  close(master);
+  return text;
+}
+
+TEST(Progress, OneLineOnATerminalAndNothingInAPipe) {
+  const std::string sweep = "qsa-verify run expand -a requests=1:3 " + fake("right");
+  const std::string text = on_terminal(sweep);
+  EXPECT_TRUE(has(text, "\r\x1b[Kcase 1 of 3: qsa.expand/"));
+  EXPECT_TRUE(has(text, "case 3 of 3, eta 0:0"));
+  EXPECT_EQ(text.find('\n'), std::string::npos) << "one line";
+  EXPECT_TRUE(text.ends_with("\r\x1b[K")) << "and none when it is through";
+  EXPECT_EQ(run_tool(sweep).err, "");
+  EXPECT_EQ(on_terminal(sweep + " --no-progress"), "");
+  EXPECT_TRUE(has(run_tool(sweep + " --progress").err, "case 2 of 3"));
+}
+
+TEST(Progress, EtaIsTheMeanOfTheCasesSoFar) {
+  EXPECT_EQ(cli::progress_text(0, 9, 0, "op/a"), "case 1 of 9: op/a");
+  EXPECT_EQ(cli::progress_text(3, 9, 30, "op/a"), "case 4 of 9, eta 1:00: op/a");
+  EXPECT_EQ(cli::progress_text(0, 9, 0, std::string(200, 'x')).size(), 78u);
+}
+
+}  // namespace
