@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// scripts/measure.sh with programs that only say what they were asked.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "run_tool.h"
+
+using test::has;
+using test::read_file;
+using test::scratch;
+
+namespace {
+
+// Two GPUs, two presets; a run writes its own command line as a row.
+constexpr const char* kTool = R"(#!/bin/sh
+case $1 in
+  env) cat <<END
+  cuda:0    NVIDIA Small, sm_90, driver 580
+            wave 32, 20 multiprocessors, memory 1 MiB; its times count, graphs
+  cuda:1    NVIDIA H200, sm_90, driver 580
+            wave 32, 132 multiprocessors, memory 1 MiB; its times count, graphs
+  simt      simt (host, 32 lanes), simt32
+            wave 32, 999 multiprocessors, memory 1 MiB; its times say nothing about a kernel
+END
+  ;;
+  --version) echo "tool 0.1.0 (0123abc), plugin ABI 1" ;;
+  list) printf 'preset one  a model\npreset two  another\n' ;;
+  run) all=$*; while [ "$1" != --csv ]; do shift; done; echo "$all" >>"$2"; exit "$EXIT" ;;
+esac
+)";
+
+int measure(const std::string& environment, const std::string& arguments) {
+  const int status = std::system((environment + " " TOOLKIT_SOURCE_DIR "/scripts/measure.sh " +
+                                  arguments + " >" + scratch("measured") + " 2>&1")
+                                     .c_str());
+  return WEXITSTATUS(status);
+}
+
+TEST(Measure, WithoutAGpuIs77AndSaysSo) {
+  EXPECT_EQ(measure("CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES=", "--bin " TOOLKIT_BIN_DIR), 77);
+  EXPECT_TRUE(has(read_file(scratch("measured")), "NOTHING MEASURED: no GPU here"));
+}
+
+TEST(Measure, RunsEveryPresetOnTheLargestGpuAndKeepsAnInterruptedRunApart) {
+  const std::string bin = scratch("bin"), out = scratch("baseline");
+  mkdir(bin.c_str(), 0755);
+  for (const std::string tool : {"/qsa-bench", "/tq-bench"}) {
+    std::ofstream(bin + tool) << kTool;
+    chmod((bin + tool).c_str(), 0755);
+  }
+  const std::string flags = "--bin " + bin + " --out " + out + " --l2 both";
+  EXPECT_EQ(measure("EXIT=130", flags), 130);
+  EXPECT_EQ(read_file(out + "/qsa-bench.csv"), "");
+  EXPECT_EQ(measure("EXIT=3", flags), 3);
+  const std::string rows = read_file(out + "/qsa-bench.csv");
+  EXPECT_TRUE(has(rows, "run -p one -d cuda:1 --isolate --resume --csv "));
+  EXPECT_TRUE(has(rows, "run -p two -d cuda:1 "));
+  EXPECT_TRUE(has(rows, " --l2 both\n"));
+  EXPECT_TRUE(has(read_file(out + "/tq-bench.csv"), "run -p two "));
+  EXPECT_EQ(read_file(out + "/qsa-bench.0123abc.part"), "");
+}
+
+}  // namespace
