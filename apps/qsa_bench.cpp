@@ -8,6 +8,8 @@ int main(int argc, char** argv) {
       "times the QSA kernels; every case is verified before and after",
       {"qsa"},
       {{"run", cli::Verb::bench, "verify, then time"},
+       {"roofs", cli::Verb::roofs,
+        "measure what the device can do: memory, L2, matrix instructions, launches"},
        {"compare", cli::Verb::compare, "two result files: what is slower, and is that sure?"},
        {"report", cli::Verb::report, "rows of any runs as one HTML page or Markdown text"},
        {"env", cli::Verb::env,

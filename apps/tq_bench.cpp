@@ -12,6 +12,8 @@ int main(int argc, char** argv) {
         "generate cases, run the kernels on a device, judge every output"},
        {"replay", cli::Verb::replay,
         "judge dumped tensors: results in the file, or a kernel run on its inputs"},
+       {"roofs", cli::Verb::roofs,
+        "measure what the device can do: memory, L2, matrix instructions, launches"},
        {"compare", cli::Verb::compare, "two result files: what is slower, and is that sure?"},
        {"report", cli::Verb::report, "rows of any runs as one HTML page or Markdown text"},
        {"env", cli::Verb::env,

@@ -9,6 +9,7 @@
 
 #include "cli/dump_flags.h"
 #include "cli/isolate.h"
+#include "cli/roofs.h"
 #include "cli/session.h"
 #include "cli/target.h"
 #include "cli/timing.h"
@@ -112,6 +113,7 @@ int bench(const Tool& tool, const VerbName& verb, const Options& options) {
     session.say(
         "no timed device here: kernels are verified, and only the float64 oracle is timed, on this "
         "host");
+  if (options.roofs) measure_roofs(session, target);
   std::exception_ptr thrown;
   const size_t all = loaded.size() + plan.cases.size();
   size_t done = 0;

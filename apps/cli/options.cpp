@@ -148,9 +148,9 @@ void add_running(CLI::App& app, Options& o) {
 }
 
 void add_measuring(CLI::App& app, Options& o) {
-  app.add_option("--l2", o.l2, "cold, warm or both")
+  app.add_option("--l2", o.l2, "cold, warm, both, or rotate: copies of the case take turns")
       ->type_name("STATE")
-      ->check(CLI::IsMember({"cold", "warm", "both"}))
+      ->check(CLI::IsMember({"cold", "warm", "both", "rotate"}))
       ->capture_default_str()
       ->group("Measuring");
   app.add_option("--launch", o.launch, "graph or stream")
@@ -278,6 +278,10 @@ std::string examples_of(const Tool& tool, const VerbName& verb) {
       add(tool.families[0] == "tq" ? " decode --load cache.safetensors"
                                    : " score --load call.safetensors");
       break;
+    case Verb::roofs:
+      add(" --csv roofs.csv");
+      add(" -d all");
+      break;
     case Verb::list:
       add("");
       add(" dump.safetensors ids.npy");
@@ -372,8 +376,16 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       add_dumps(app, o);
       add_target(app, o);
       add_measuring(app, o);
+      app.add_flag("--roofs", o.roofs,
+                   "measure the device's roofs first: rows of their own, roof_* in the others")
+          ->group("Measuring");
       add_running(app, o);
       add_sweeping(app, o);
+      add_reports(app, o);
+      break;
+    case Verb::roofs:
+      add_target(app, o);
+      add_measuring(app, o);
       add_reports(app, o);
       break;
     case Verb::list:

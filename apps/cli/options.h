@@ -36,6 +36,7 @@ struct Options {
   std::vector<std::string> words;  // behind the verb, as typed
   // measuring
   std::string l2 = "cold", launch = "graph";
+  bool roofs = false;
   double min_time_s = 0.1;
   double max_noise_pct = -1;  // not given
   // comparing

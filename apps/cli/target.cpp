@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "harness/measure/roofs.h"
 #include "harness/ops/names.h"
 #include "harness/plugins/errors.h"
 
@@ -94,7 +95,7 @@ void Target::check(const std::vector<const harness::Card*>& ops) {
     }
   for (const auto& plugin : registry_.added())
     for (const auto& op : plugin->op_names())
-      if (!harness::find_card(op))
+      if (!harness::find_card(op) && !harness::is_probe(op))
         throw BadRequest(fmt::format("{}: implements an op '{}' that does not exist{}",
                                      plugin->file().string(), op,
                                      harness::nearest_hint(op, op_names)));

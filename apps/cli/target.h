@@ -3,12 +3,14 @@
 // for them.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "cli/options.h"
+#include "harness/measure/ceilings.h"
 #include "harness/ops/card.h"
 #include "harness/plugins/device.h"
 #include "harness/plugins/registry.h"
@@ -30,6 +32,9 @@ class Target {
   // in vain.
   void check(const std::vector<const harness::Card*>& ops);
   harness::Registry& registry() { return registry_; }
+
+  // By device name: what measure_roofs found; nothing where no roofs were measured.
+  std::map<std::string, harness::Ceilings> ceilings;
 
  private:
   const Options& options_;

@@ -28,6 +28,13 @@ constexpr std::string_view kOracle =
 constexpr double kMaxNoise = 5;  // percent, on a timed device
 constexpr int kEmptySamples = 25;
 
+// Adds to the one line that a verdict has.
+void append(std::string& reason, const std::string& more) {
+  if (!more.empty()) reason += (reason.empty() ? "" : "; ") + more;
+}
+
+}  // namespace
+
 harness::SamplingRules rules_of(const Options& o) {
   harness::SamplingRules rules;
   rules.min_time_s = o.min_time_s;
@@ -55,24 +62,56 @@ void set_times(Row& row, const harness::Summary& s, const harness::Cost& cost) {
   }
 }
 
-void hold_to_noise(Verdict& v, const harness::Summary& s, double most) {
-  if (v.status != Status::pass || s.noise_pct <= most) return;
-  v.status = Status::inconclusive;
-  v.reason = fmt::format("noise {:.2f} % of the median after {} samples, wanted at most {} %",
-                         s.noise_pct, s.samples, most);
+void set_readings(Row& row, const harness::GpuMonitor& monitor, const harness::Summary& s) {
+  if (!monitor.present()) return;
+  const harness::GpuReadings& r = monitor.readings();
+  if (r.clock_mhz > 0) row.set("clock_mhz", r.clock_mhz);
+  if (r.power_w > 0) row.set("power_w", r.power_w);
+  if (r.temp_c > 0) row.set("temp_c", r.temp_c);
+  row.set("throttled", int64_t{s.discarded > 0});
 }
+
+void hold_to_noise(Verdict& v, const harness::Summary& s, double most) {
+  if (s.discarded)
+    append(v.reason, fmt::format("{} throttled samples {}", s.discarded,
+                                 s.all_throttled ? "and no other" : "discarded"));
+  if (s.outliers) append(v.reason, fmt::format("{} of {} outliers", s.outliers, s.samples));
+  if (v.status != Status::pass) return;
+  // More thrown away than kept: the card was not in a state to be measured.
+  if (!s.all_throttled && s.discarded <= s.samples && s.noise_pct <= most) return;
+  v.status = Status::inconclusive;
+  if (s.noise_pct > most)
+    append(v.reason,
+           fmt::format("noise {:.2f} % of the median after {} samples, wanted at most {} %",
+                       s.noise_pct, s.samples, most));
+}
+
+namespace {
 
 // One implementation on its way through a case.
 struct Candidate {
   harness::Implementation implementation;
   std::unique_ptr<harness::Placement> placement;
+  std::vector<std::unique_ptr<harness::Placement>> copies{};  // further ones, of a rotation
 };
+
+tk_dtype dtype_of(const harness::Truth& truth) {
+  for (const auto& spec : truth.card().contract().tensors)
+    if (const auto it = truth.made().inputs.find(spec.name); it != truth.made().inputs.end())
+      return it->second.dtype;
+  return 0;
+}
 
 class DeviceBench {
  public:
   DeviceBench(Session& session, Target& target, const harness::Device& device,
               const harness::Truth& truth, const std::string& selection)
-      : session_(session), target_(target), device_(device), truth_(truth), selection_(selection) {}
+      : session_(session),
+        target_(target),
+        device_(device),
+        truth_(truth),
+        selection_(selection),
+        monitor_(device) {}
 
   double run() {
     verify();
@@ -95,8 +134,9 @@ class DeviceBench {
     const Options& o = session_.options();
     const auto launch = o.launch == "graph" ? harness::Launch::graph : harness::Launch::stream;
     std::vector<Condition> asked;
-    for (const Cache cache : {Cache::cold, Cache::warm})
-      if (o.l2 == "both" || o.l2 == name_of(cache)) asked.push_back({cache, launch});
+    for (const Cache cache : {Cache::cold, Cache::warm, Cache::rotate})
+      if ((o.l2 == "both" && cache != Cache::rotate) || o.l2 == name_of(cache))
+        asked.push_back({cache, launch});
     return asked;
   }
 
@@ -163,8 +203,8 @@ class DeviceBench {
       if (session_.there(row)) continue;
       session_.begin(row);
       try {
-        timers.push_back(std::make_unique<harness::KernelTimer>(device_, c.implementation,
-                                                                *c.placement, condition));
+        timers.push_back(std::make_unique<harness::KernelTimer>(device_, *c.implementation.op,
+                                                                calls_of(c, condition), condition));
         if (timers.back()->flushed())
           row.set("flush_bytes", static_cast<int64_t>(timers.back()->flushed()));
         timers.back()->launch_once();  // the first replay also loads code
@@ -181,16 +221,57 @@ class DeviceBench {
     if (timers.empty()) return;
     std::vector<harness::Sampler> samplers;
     for (auto& timer : timers) samplers.push_back([&timer] { return timer->sample(); });
-    const auto rules = rules_of(session_.options());
+    auto rules = rules_of(session_.options());
+    rules.throttled = [this] { return monitor_.throttled(); };
+    monitor_.begin();
     const auto summaries = take_samples(samplers, rules);
     for (size_t i = 0; i < timers.size(); ++i) {
-      finish(std::move(rows[i]), *timed[i], *timers[i], summaries[i], rules.max_noise_pct);
+      finish(std::move(rows[i]), *timed[i], *timers[i], summaries[i], condition.cache,
+             rules.max_noise_pct);
       last_median_ = summaries[i].median;
     }
   }
 
+  // The call of a candidate; in a rotation as many copies of it as it takes.
+  std::vector<tk_call*> calls_of(Candidate& c, const Condition& condition) {
+    std::vector<tk_call*> calls{&c.placement->call()};
+    if (condition.cache != Cache::rotate) return calls;
+    const uint64_t bytes = c.placement->device_bytes();
+    const int copies = harness::rotation_copies(device_, bytes);
+    if (!copies)
+      throw harness::DeviceError(
+          fmt::format("not rotated: {} copies of {} bytes would still lie in the L2 of {} bytes; "
+                      "use --l2 cold",
+                      harness::kMostCopies, bytes, device_.info().l2_bytes));
+    while (static_cast<int>(calls.size()) < copies) {
+      auto copy = std::make_unique<harness::Placement>(device_, truth_.card(), truth_.made());
+      const auto ended = run_once(device_, c.implementation, *copy);
+      if (ended.status != Status::pass) throw harness::DeviceError(ended.reason);
+      calls.push_back(&copy->call());
+      c.copies.push_back(std::move(copy));
+    }
+    return calls;
+  }
+
+  // Roofs, and whether the time is possible at all.
+  void set_roofs(Row& row, Verdict& v, const harness::Summary& summary, Cache cache) {
+    const auto found = target_.ceilings.find(device_.name());
+    const harness::Ceilings none;
+    harness::Work work{truth_.card().cost(truth_.made()), 0, dtype_of(truth_)};
+    for (const auto& [name, t] : candidates_.front().placement->results())
+      work.written_bytes += static_cast<uint64_t>(t.count()) * toolkit::bytes_of(t.dtype);
+    const auto standing = stand(found == target_.ceilings.end() ? none : found->second, work, cache,
+                                device_.info().l2_bytes, summary);
+    if (standing.roof_gbps > 0) row.set("roof_gbps", standing.roof_gbps);
+    if (standing.roof_gflops > 0) row.set("roof_gflops", standing.roof_gflops);
+    if (standing.pct > 0) row.set("roof_pct", standing.pct);
+    row.set("roof_source", standing.source);
+    append(v.reason, standing.reason);
+    if (standing.impossible && v.status == Status::pass) v.status = Status::impossible;
+  }
+
   void finish(Row row, Candidate& c, harness::KernelTimer& timer, const harness::Summary& summary,
-              double most) {
+              Cache cache, double most) {
     session_.begin(row);
     std::vector<double> empty;
     for (int i = 0; i < kEmptySamples; ++i) empty.push_back(timer.sample_empty());
@@ -203,6 +284,8 @@ class DeviceBench {
     if (outcome.verdict.status == Status::fail)
       outcome.verdict.reason =
           "right before timing, wrong as it was timed; " + outcome.verdict.reason;
+    set_readings(row, monitor_, summary);
+    set_roofs(row, outcome.verdict, summary, cache);
     hold_to_noise(outcome.verdict, summary, most);
     row.set("digest", outcome.digest);
     session_.finish_row(std::move(row), outcome.verdict);
@@ -213,6 +296,7 @@ class DeviceBench {
   const harness::Device& device_;
   const harness::Truth& truth_;
   const std::string& selection_;
+  harness::GpuMonitor monitor_;
   std::vector<Candidate> candidates_;
   double last_median_ = 0;
 };

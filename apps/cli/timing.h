@@ -6,6 +6,8 @@
 
 #include "cli/session.h"
 #include "cli/target.h"
+#include "harness/measure/gpu_monitor.h"
+#include "harness/measure/sampling.h"
 
 namespace cli {
 
@@ -15,6 +17,15 @@ bool any_timed(Target& target);
 // Writes the rows; returns the last median in microseconds (0 where nothing was timed).
 double time_case(Session& session, Target& target, const harness::Case& made,
                  const std::string& selection);
+
+// When the sampling of a row ends, by the measuring flags.
+harness::SamplingRules rules_of(const Options& options);
+// The columns of time and of the model; of the card's state; and what they make of a verdict: a
+// noisy or throttled row is inconclusive, outliers are told.
+void set_times(harness::Row& row, const harness::Summary& summary, const harness::Cost& cost);
+void set_readings(harness::Row& row, const harness::GpuMonitor& monitor,
+                  const harness::Summary& summary);
+void hold_to_noise(harness::Verdict& verdict, const harness::Summary& summary, double most_pct);
 
 // " --l2 warm --min-time 0.5": the measuring flags that differ from the defaults, for a repro line.
 std::string measuring_flags(const Options& options);

@@ -41,6 +41,8 @@ int run_verb(const Tool& tool, const VerbName& verb, const std::vector<std::stri
       return list(tool, verb, options);
     case Verb::bench:
       return bench(tool, verb, options);
+    case Verb::roofs:
+      return roofs(tool, verb, options);
     case Verb::compare:
       return compare(tool, verb, options);
     case Verb::env:

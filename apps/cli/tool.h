@@ -9,7 +9,7 @@
 
 namespace cli {
 
-enum class Verb { verify, replay, list, bench, compare, report, env };
+enum class Verb { verify, replay, list, bench, roofs, compare, env, report };
 
 struct VerbName {
   std::string_view word;  // "run"

@@ -11,6 +11,7 @@ int verify(const Tool& tool, const VerbName& verb, const Options& options);
 int replay(const Tool& tool, const VerbName& verb, const Options& options);
 int list(const Tool& tool, const VerbName& verb, const Options& options);
 int bench(const Tool& tool, const VerbName& verb, const Options& options);
+int roofs(const Tool& tool, const VerbName& verb, const Options& options);
 int compare(const Tool& tool, const VerbName& verb, const Options& options);
 int env(const Tool& tool, const VerbName& verb, const Options& options);
 int report(const Tool& tool, const VerbName& verb, const Options& options);

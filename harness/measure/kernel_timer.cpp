@@ -10,18 +10,34 @@
 
 namespace harness {
 
-std::string_view name_of(Cache cache) { return cache == Cache::cold ? "cold" : "warm"; }
+std::string_view name_of(Cache cache) {
+  switch (cache) {
+    case Cache::cold:
+      return "cold";
+    case Cache::warm:
+      return "warm";
+    case Cache::rotate:
+      return "rotate";
+  }
+  return "?";
+}
 std::string_view name_of(Launch launch) { return launch == Launch::graph ? "graph" : "stream"; }
 
 uint64_t flush_bytes(const Device& device) {
   return std::max<uint64_t>(256'000'000, 2 * device.info().l2_bytes);
 }
 
-KernelTimer::KernelTimer(const Device& device, const Implementation& implementation,
-                         Placement& placement, Condition condition)
+int rotation_copies(const Device& device, uint64_t case_bytes) {
+  const uint64_t wanted = 2 * device.info().l2_bytes, each = std::max<uint64_t>(case_bytes, 1);
+  const uint64_t copies = std::max<uint64_t>(2, 1 + (wanted + each - 1) / each);
+  return copies > kMostCopies ? 0 : static_cast<int>(copies);
+}
+
+KernelTimer::KernelTimer(const Device& device, const tk_op& op, std::vector<tk_call*> calls,
+                         Condition condition)
     : device_(device),
-      implementation_(implementation),
-      placement_(placement),
+      op_(op),
+      calls_(std::move(calls)),
       condition_(condition),
       stream_(device),
       begin_(device),
@@ -31,23 +47,27 @@ KernelTimer::KernelTimer(const Device& device, const Implementation& implementat
   if (condition.launch == Launch::stream) return;
   if (!device.graphs())
     throw DeviceError(fmt::format("{} has no graphs; use --launch stream", device.name()));
-  graph_ = std::make_unique<CapturedGraph>(device, stream_, [&] { enqueue(); });
+  for (tk_call* call : calls_)
+    graphs_.push_back(std::make_unique<CapturedGraph>(device, stream_, [&] { enqueue(*call); }));
   empty_ = std::make_unique<CapturedGraph>(device, stream_, [] {});
 }
 
-void KernelTimer::enqueue() {
+void KernelTimer::enqueue(tk_call& call) {
   std::array<char, 1024> message{};
-  tk_call& call = placement_.call();
   call.stream = stream_.get();
   call.message = message.data();
   call.message_bytes = message.size();
   const bool capturing = condition_.launch == Launch::graph;
   call.flags = capturing ? TK_CALL_CAPTURING : 0;
-  const tk_status status = implementation_.op->run(&call);
+  const tk_status status = op_.run(&call);
   call.flags = 0;
   if (status != TK_OK)
     throw DeviceError(fmt::format("{}{}", capturing ? "not capturable: " : "",
                                   message[0] ? message.data() : "it gives no reason"));
+}
+
+void KernelTimer::launch(size_t which) {
+  graphs_.empty() ? enqueue(*calls_[which]) : graphs_[which]->launch(stream_);
 }
 
 // What runs before a sample, outside the timed interval. It also keeps the device busy while the
@@ -55,16 +75,15 @@ void KernelTimer::enqueue() {
 void KernelTimer::prepare() {
   if (flush_)
     flush_->fill(++byte_, stream_.get());
-  else if (graph_)
-    graph_->launch(stream_);
   else
-    enqueue();
+    launch(turn_);
 }
 
 double KernelTimer::sample() {
   prepare();
+  turn_ = (turn_ + 1) % calls_.size();
   begin_.record(stream_);
-  graph_ ? graph_->launch(stream_) : enqueue();
+  launch(turn_);
   end_.record(stream_);
   return end_.microseconds_since(begin_);
 }
@@ -78,7 +97,7 @@ double KernelTimer::sample_empty() {
 }
 
 void KernelTimer::launch_once() {
-  graph_ ? graph_->launch(stream_) : enqueue();
+  launch(0);
   stream_.synchronize();
 }
 

@@ -15,10 +15,16 @@ struct SamplingRules {
   double max_time_s = 1;  // ... and, while it is noisy, at most that long (but 3 samples at least)
   double max_noise_pct = 5;
   int min_samples = 10;
+  // Was the device slowed down since the last question? Asked every poll_s and at the end; the
+  // samples since then are discarded where it was.
+  std::function<bool()> throttled;
+  double poll_s = 0.02;
 };
 
 using Sampler = std::function<double()>;  // one sample in microseconds
 
+// Where every sample of a subject was taken throttled, the last of them make its summary
+// (Summary::all_throttled).
 std::vector<Summary> take_samples(const std::vector<Sampler>& subjects, const SamplingRules& rules);
 
 }  // namespace harness

@@ -36,6 +36,9 @@ Summary summarize(std::vector<double> samples) {
     s.median_lo = samples[lo];
     s.median_hi = samples[hi];
   }
+  const double reach = 3 * (s.q3 - s.q1);
+  s.outliers = static_cast<int>(std::ranges::count_if(
+      samples, [&](double t) { return t < s.q1 - reach || t > s.q3 + reach; }));
   s.noise_pct = s.median > 0 ? 100 * (s.median_hi - s.median_lo) / 2 / s.median : 0;
   return s;
 }
