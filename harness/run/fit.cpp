@@ -51,7 +51,8 @@ uint64_t placed_bytes(const Card& card, const Case& made) {
 }
 
 uint64_t workspace_bytes(const Implementation& implementation, const Card& card, const Case& made) {
-  const HostCall host(made, outputs_of(card, made));
+  const TensorMap outputs = outputs_of(card, made);
+  const HostCall host(made, outputs);
   tk_call call = host.call();
   std::array<char, 1024> message{};
   call.message = message.data();

@@ -23,7 +23,11 @@ void convert(const std::string& text, tk_scalar& s) {
 
 }  // namespace
 
-HostCall::HostCall(const Case& c) : HostCall(c, TensorMap{}) {}
+namespace {
+const TensorMap kNoOutputs;
+}
+
+HostCall::HostCall(const Case& c) : HostCall(c, kNoOutputs) {}
 
 HostCall::HostCall(const Case& c, const TensorMap& outputs) {
   for (const auto& [name, tensor] : c.inputs)

@@ -29,6 +29,7 @@ class HostCall {
  public:
   explicit HostCall(const Case& c);                          // inputs only
   HostCall(const Case& c, const TensorMap& outputs);         // inputs and outputs
+  HostCall(const Case& c, TensorMap&& outputs) = delete;     // it would point into what is gone
   HostCall(const HostCall&) = delete;                        // call() points into this object
   HostCall& operator=(const HostCall&) = delete;
   const tk_call& call() const { return call_; }
