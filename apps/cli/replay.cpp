@@ -30,7 +30,7 @@ void check_fault(const std::string& fault) {
     for (const auto& f : card->faults()) names.emplace_back(f.name);
   if (!fault.empty() && std::ranges::find(names, fault) == names.end())
     throw harness::BadRequest(
-        fmt::format("unknown fault '{}'{}; `list` shows the faults of each op", fault,
+        fmt::format("unknown fault '{}'{}; `list OP` shows the faults of an op", fault,
                     harness::nearest_hint(fault, names)));
 }
 
