@@ -6,7 +6,8 @@
 //   params...);
 //
 // An empty grid launches nothing. A wrong configuration, and whatever the backend reports, is a
-// LaunchError.
+// LaunchError. device::multiprocessors() counts those of the current device; a plan made from it
+// has to give the same result in workspace() and run().
 #pragma once
 
 #include <cstdint>

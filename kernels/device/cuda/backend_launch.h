@@ -39,6 +39,18 @@ inline std::string kernel_name(const void* kernel) {
                     cudaGetErrorString(error) + ")");
 }
 
+// Of the device that is current.
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  if (error != cudaSuccess)
+    throw LaunchError(std::string("the number of multiprocessors: ") + cudaGetErrorName(error) +
+                      " (" + cudaGetErrorString(error) + ")");
+  return count;
+}
+
 // Enqueues kernel(arguments...) and returns.
 template <class... Params, class... Arguments>
 void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,

@@ -9,6 +9,8 @@
 
 namespace device {
 
+inline int multiprocessors() { throw LaunchError("the hip backend has no host side yet"); }
+
 template <class... Params, class... Arguments>
 void launch(void (*)(Params...), Grid, int, size_t, void*, Arguments&&...) {
   static_assert(sizeof...(Params) == sizeof...(Arguments),

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/nvidia.h on NVIDIA GPUs.
+#pragma once
+
+#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) \
+  __global__ void __launch_bounds__(max_threads, blocks_of_a_processor)
+
+namespace device {
+
+// Matrices.
+template <class T>
+DEVICE_FUNCTION void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>);
+  if constexpr (std::is_same_v<T, bf16>)
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  else
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+DEVICE_FUNCTION unsigned shared_address(const void* shared) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+}
+DEVICE_FUNCTION void load_matrices(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+DEVICE_FUNCTION void load_matrices_transposed(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+DEVICE_FUNCTION uint32_t transpose_8x8(uint32_t r) {
+  uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(r));
+  return out;
+}
+
+// Bits.
+DEVICE_FUNCTION uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  return __byte_perm(low, high, selector);
+}
+DEVICE_FUNCTION uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
+  return __funnelshift_r(low, high, shift);
+}
+
+// Pairs of halves.
+template <class T>
+DEVICE_FUNCTION uint32_t pack_halves(float low, float high) {
+  uint32_t out;
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+template <class T>
+DEVICE_FUNCTION float low_half(uint32_t pair) {
+  if constexpr (std::is_same_v<T, bf16>) return __uint_as_float(pair << 16);
+  float out;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(out) : "r"(pair));
+  return out;
+}
+template <class T>
+DEVICE_FUNCTION float high_half(uint32_t pair) {
+  if constexpr (std::is_same_v<T, bf16>) return __uint_as_float(pair & 0xffff0000u);
+  float out;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(out) : "r"(pair));
+  return out;
+}
+DEVICE_FUNCTION uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+
+// Math.
+DEVICE_FUNCTION float exp2_fast(float x) {
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
+// Memory.
+struct Words4 {
+  uint32_t x[4];
+};
+DEVICE_FUNCTION Words4 load_once16(const void* global) {
+  Words4 w;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(w.x[0]), "=r"(w.x[1]), "=r"(w.x[2]), "=r"(w.x[3])
+               : "l"(global));
+  return w;
+}
+
+}  // namespace device

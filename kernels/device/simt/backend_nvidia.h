@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/nvidia.h on the host, for 32 lanes. Matrices are moved by shuffles, so that a wrong address
+// or a lane that is missing shows as it does for those.
+#pragma once
+
+#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) void
+
+namespace device {
+
+// Matrices.
+template <class T>
+void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                      Site site = Site::current()) {
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>);
+  uint16_t a_halves[8], b_halves[4];
+  std::memcpy(a_halves, a, sizeof(a));
+  std::memcpy(b_halves, b, sizeof(b));
+  simt::multiply(std::is_same_v<T, bf16> ? simt::Half::bf16 : simt::Half::f16, d, a_halves,
+                 b_halves, site);
+}
+inline const uint16_t* row_of_lane(const void* row, int of, Site site) {
+  if (reinterpret_cast<uintptr_t>(row) % 16)
+    simt::fail("load_matrices: a row is not aligned to 16 bytes", site);
+  return device::bit_cast<const uint16_t*>(
+      device::shuffle(reinterpret_cast<uint64_t>(row), of, site));
+}
+inline void load_matrices(uint32_t (&r)[4], const void* row, Site site = Site::current()) {
+  for (int m = 0; m < 4; ++m)
+    std::memcpy(&r[m], row_of_lane(row, 8 * m + lane() / 4, site) + lane() % 4 * 2, 4);
+}
+inline void load_matrices_transposed(uint32_t (&r)[4], const void* row,
+                                     Site site = Site::current()) {
+  for (int m = 0; m < 4; ++m) {
+    const uint32_t low = row_of_lane(row, 8 * m + lane() % 4 * 2, site)[lane() / 4];
+    const uint32_t high = row_of_lane(row, 8 * m + lane() % 4 * 2 + 1, site)[lane() / 4];
+    r[m] = low | high << 16;
+  }
+}
+inline uint32_t transpose_8x8(uint32_t r, Site site = Site::current()) {
+  const int from = lane() % 4 * 8 + lane() / 8, shift = lane() / 4 % 2 * 16;
+  const uint32_t low = device::shuffle(r, from, site) >> shift & 0xffff;
+  const uint32_t high = device::shuffle(r, from + 4, site) >> shift & 0xffff;
+  return low | high << 16;
+}
+
+// Bits.
+inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t nibble = selector >> (4 * i) & 15;
+    uint32_t byte = static_cast<uint32_t>(bytes >> (8 * (nibble & 7))) & 255;
+    if (nibble & 8) byte = byte & 128 ? 255 : 0;
+    out |= byte << (8 * i);
+  }
+  return out;
+}
+inline uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
+  return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (shift & 31));
+}
+
+// Pairs of halves.
+template <class T>
+uint32_t pack_halves(float low, float high) {
+  return from_float<T>(low).bits | static_cast<uint32_t>(from_float<T>(high).bits) << 16;
+}
+template <class T>
+float low_half(uint32_t pair) {
+  return to_float(T{static_cast<uint16_t>(pair)});
+}
+template <class T>
+float high_half(uint32_t pair) {
+  return to_float(T{static_cast<uint16_t>(pair >> 16)});
+}
+inline uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
+  return pack_halves<f16>(low_half<f16>(a) * low_half<f16>(b), high_half<f16>(a) * high_half<f16>(b));
+}
+
+// Math.
+inline float exp2_fast(float x) {
+  const float y = std::exp2(x);
+  return y < std::numeric_limits<float>::min() ? 0.0f : y;
+}
+
+// Memory.
+struct Words4 {
+  uint32_t x[4];
+};
+inline Words4 load_once16(const void* global, Site site = Site::current()) {
+  if (reinterpret_cast<uintptr_t>(global) % 16)
+    simt::fail("load_once16: the address is not aligned to 16 bytes", site);
+  return *static_cast<const Words4*>(global);
+}
+
+}  // namespace device
