@@ -193,8 +193,9 @@ uint32_t as_f16(double x) { return std::bit_cast<uint16_t>(_Float16(x)); }
 
 // Steps that the format holds exactly: 7 bits of a fraction for bf16, 10 for f16.
 void mma_is_right(const Backend& backend, Probe probe) {
-  for (const double step : {1.0, probe == kMmaBf16 ? 1.0 / 128 : 1.0 / 1024}) {
-    const MmaData data = probe == kMmaBf16 ? mma_data(step, as_bf16) : mma_data(step, as_f16);
+  const bool bf16 = probe == kMmaBf16 || probe == kMultipliedBf16;
+  for (const double step : {1.0, bf16 ? 1.0 / 128 : 1.0 / 1024}) {
+    const MmaData data = bf16 ? mma_data(step, as_bf16) : mma_data(step, as_f16);
     const Words out = backend.run(probe, data.in);
     for (int i = 0; i < kMmaM * kMmaN; ++i) {
       // Each of the K + 1 addends may lose less than one unit in the last place of the largest.
@@ -212,6 +213,82 @@ TEST_F(Conformance, FragmentCoordinatesAndSmallIntegerProducts) {
   agrees(kMmaBf16, mma_data(1, as_bf16).in);
   agrees(kMmaF16, mma_data(1, as_f16).in);
 }
+
+TEST_F(Conformance, ProductsOfRegisters) {
+  mma_is_right(*cuda_, kMultipliedBf16);
+  mma_is_right(*cuda_, kMultipliedF16);
+  agrees(kMultipliedBf16, mma_data(1, as_bf16).in);
+}
+TEST(ConformanceOfSimt, ProductsOfRegisters) {
+  mma_is_right(simt(), kMultipliedBf16);
+  mma_is_right(simt(), kMultipliedF16);
+}
+TEST_F(Conformance, MovedMatrices) {
+  agrees(kMovedMatrixHalves, random_words(kSizes[kMovedMatrixHalves].in));
+}
+TEST(ConformanceOfSimt, MovedMatrices) {
+  const Words in = random_words(kSizes[kMovedMatrixHalves].in);
+  const Words out = simt().run(kMovedMatrixHalves, in);
+  const auto half = [&](int m, int row, int col) {
+    return in[m * 32 + row * 4 + col / 2] >> col % 2 * 16 & 0xffff;
+  };
+  for (int lane = 0; lane < 32; ++lane) {
+    const int group = lane / 4, member = lane % 4;
+    const uint32_t* o = out.data() + lane * kMovedWords;
+    for (int m = 0; m < kMovedMatrices; ++m) {
+      const uint32_t row = half(m, group, 2 * member) | half(m, group, 2 * member + 1) << 16;
+      const uint32_t column = half(m, 2 * member, group) | half(m, 2 * member + 1, group) << 16;
+      ASSERT_EQ(o[2 * m], row);
+      ASSERT_EQ(o[2 * m + 1], column);
+      if (m == 0) {
+        ASSERT_EQ(o[2 * kMovedMatrices], column);
+      }
+      ASSERT_EQ(o[2 * kMovedMatrices + 1 + m], in[lane * 4 + m]);
+    }
+  }
+}
+
+// As `agrees`, but for the payloads of NaNs, which pack_halves and the halves do not keep.
+bool same_value(int function, uint32_t a, uint32_t b) {
+  const auto nan = [](uint32_t h, uint32_t infinity) { return (h & 0x7fff) > infinity; };
+  const auto same_half = [&](uint32_t x, uint32_t y, uint32_t infinity) {
+    return x == y || (nan(x, infinity) && nan(y, infinity));
+  };
+  switch (function) {
+    case 0:
+    case 1:
+      return a == b;
+    case 2:
+    case 3:
+    case 8: {
+      const uint32_t infinity = function == 2 ? 0x7f80 : 0x7c00;
+      return same_half(a & 0xffff, b & 0xffff, infinity) && same_half(a >> 16, b >> 16, infinity);
+    }
+    default:
+      return a == b || (is_nan(a) && is_nan(b));
+  }
+}
+TEST_F(Conformance, BitsAndHalves) {
+  const Words in = random_floats(kValues);
+  const Words a = simt().run(kBitsAndHalves, in), b = cuda_->run(kBitsAndHalves, in);
+  for (int i = 0; i < kValues; ++i)
+    for (int f = 0; f < kFastExp2At; ++f)
+      ASSERT_TRUE(same_value(f, a[i * kBitsWords + f], b[i * kBitsWords + f]))
+          << "function " << f << " value " << i << " (" << std::hex << in[i] << ", "
+          << in[(i + 1) % kValues] << "): simt " << a[i * kBitsWords + f] << ", cuda "
+          << b[i * kBitsWords + f];
+}
+void fast_exp2_is_within_two_ulp(const Backend& backend) {
+  const Words in = random_floats(kValues), out = backend.run(kBitsAndHalves, in);
+  for (int i = 0; i < kValues; ++i) {
+    const uint32_t got = out[i * kBitsWords + kFastExp2At];
+    const double right = std::exp2(double(std::bit_cast<float>(in[i])));
+    if (got == 0 && right < 1.2e-38) continue;  // below the smallest normal number
+    ASSERT_LE(ulps(got, right), 2.0) << "exp2_fast of " << std::bit_cast<float>(in[i]);
+  }
+}
+TEST_F(Conformance, FastExp2IsWithinTwoUlp) { fast_exp2_is_within_two_ulp(*cuda_); }
+TEST(ConformanceOfSimt, FastExp2IsWithinTwoUlp) { fast_exp2_is_within_two_ulp(simt()); }
 
 // A bf16 such as 0x7f81 becomes a signalling NaN; std::fmin and std::fmax of the C library answer
 // it with NaN.

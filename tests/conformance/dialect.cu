@@ -231,6 +231,14 @@ mma(const uint32_t* in, uint32_t* out) {
     out[M::c_row(e) * M::N + M::c_col(e)] = bit_cast<uint32_t>(c.get(e));
 }
 
+}  // namespace
+}  // namespace conformance
+
+#include "nvidia_probes.h"
+
+namespace conformance {
+namespace {
+
 constexpr toolkit::TensorSpec kTensors[] = {
     {"in", toolkit::Role::input, toolkit::dtypes(TK_U32), "words", "words of the probe"},
     {"out", toolkit::Role::output, toolkit::dtypes(TK_U32), "words", "what it found"},
@@ -284,6 +292,14 @@ struct ProbeOp {
         return launch(mma<device::bf16>, {}, device::kWave);
       case kMmaF16:
         return launch(mma<device::f16>, {}, device::kWave);
+      case kMovedMatrixHalves:
+        return launch(moved_matrices, {}, device::kWave);
+      case kMultipliedBf16:
+        return launch(multiplied<device::bf16>, {}, device::kWave);
+      case kMultipliedF16:
+        return launch(multiplied<device::f16>, {}, device::kWave);
+      case kBitsAndHalves:
+        return launch(bits_and_halves, all);
     }
   }
 };

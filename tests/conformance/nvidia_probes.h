@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Probes of device/nvidia.h, by one wave; a part of dialect.cu.
+#pragma once
+
+#include "device/nvidia.h"
+
+namespace conformance {
+namespace {
+
+// Four 8x8 matrices of halves, a word being two columns of a row: as they lie, transposed, and the
+// first one transposed in registers.
+DEVICE_KERNEL(device::kWave) moved_matrices(const uint32_t* in, uint32_t* out) {
+  DEVICE_SHARED(uint32_t, words, kMovedMatrices * 32);
+  const int lane = device::lane();
+  for (int i = lane; i < kMovedMatrices * 32; i += device::kWave) words[i] = in[i];
+  device::sync_wave();
+  uint32_t as_they_lie[4], transposed[4];
+  const uint32_t* row = device::data(words) + lane * 4;
+  device::load_matrices(as_they_lie, row);
+  device::load_matrices_transposed(transposed, row);
+  uint32_t* o = out + lane * kMovedWords;
+  for (int m = 0; m < kMovedMatrices; ++m) {
+    *o++ = as_they_lie[m];
+    *o++ = transposed[m];
+  }
+  *o++ = device::transpose_8x8(as_they_lie[0]);
+  const device::Words4 own = device::load_once16(in + lane * 4);
+  for (int i = 0; i < 4; ++i) *o++ = own.x[i];
+}
+
+// The product whose fragments are filled by the layout that dialect.md gives.
+template <class T>
+DEVICE_KERNEL(device::kWave)
+multiplied(const uint32_t* in, uint32_t* out) {
+  const int group = device::lane() / 4, member = device::lane() % 4;
+  const uint32_t *in_b = in + kMmaM * kMmaK, *in_c = in_b + kMmaK * kMmaN;
+  uint32_t a[4], b[2];
+  float d[4];
+  for (int r = 0; r < 4; ++r) {
+    const uint32_t* low = in + (group + r % 2 * 8) * kMmaK + member * 2 + r / 2 * 8;
+    a[r] = low[0] | low[1] << 16;
+  }
+  for (int r = 0; r < 2; ++r) {
+    const uint32_t* low = in_b + (member * 2 + r * 8) * kMmaN + group;
+    b[r] = low[0] | low[kMmaN] << 16;
+  }
+  for (int e = 0; e < 4; ++e)
+    d[e] = bit_cast<float>(in_c[(group + e / 2 * 8) * kMmaN + member * 2 + e % 2]);
+  device::multiply_16x8x16<T>(d, a, b);
+  for (int e = 0; e < 4; ++e)
+    out[(group + e / 2 * 8) * kMmaN + member * 2 + e % 2] = bit_cast<uint32_t>(d[e]);
+}
+
+DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
+  using device::bf16;
+  using device::f16;
+  const int i = device::block_x() * kThreads + device::thread();
+  const uint32_t a = in[i], b = in[(i + 1) % kValues];
+  uint32_t* o = out + i * kBitsWords;
+  *o++ = device::permute_bytes(a, b, a ^ b >> 3);
+  *o++ = device::funnel_shift_right(a, b, b >> 7);
+  *o++ = device::pack_halves<bf16>(bit_cast<float>(a), bit_cast<float>(b));
+  *o++ = device::pack_halves<f16>(bit_cast<float>(a), bit_cast<float>(b));
+  *o++ = bit_cast<uint32_t>(device::low_half<bf16>(a));
+  *o++ = bit_cast<uint32_t>(device::high_half<bf16>(a));
+  *o++ = bit_cast<uint32_t>(device::low_half<f16>(a));
+  *o++ = bit_cast<uint32_t>(device::high_half<f16>(a));
+  *o++ = device::multiply_f16x2(a, b);
+  *o++ = bit_cast<uint32_t>(device::exp2_fast(bit_cast<float>(a)));
+}
+
+}  // namespace
+}  // namespace conformance
