@@ -48,10 +48,8 @@ inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
   const uint64_t bytes = uint64_t{high} << 32 | low;
   uint32_t out = 0;
   for (int i = 0; i < 4; ++i) {
-    const uint32_t nibble = selector >> (4 * i) & 15;
-    uint32_t byte = static_cast<uint32_t>(bytes >> (8 * (nibble & 7))) & 255;
-    if (nibble & 8) byte = byte & 128 ? 255 : 0;
-    out |= byte << (8 * i);
+    const uint32_t which = selector >> (4 * i) & 7;
+    out |= (static_cast<uint32_t>(bytes >> (8 * which)) & 255) << (8 * i);
   }
   return out;
 }
