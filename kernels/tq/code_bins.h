@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The code of a rotated, normalised key element: how many midpoints of centroids it reaches. 32
+// bins over the midpoints, one look-up and one comparison an element; a table of one word per bank
+// of shared memory, so that no two lanes get into each other's way. A codebook whose midpoints lie
+// too close for that (none of the known ones) is searched one by one.
+#pragma once
+
+#include "tq/encode_item.h"
+
+namespace tq::encode {
+
+inline constexpr int kBins = 32;
+inline constexpr int kMostMidpoints = 15;
+
+// Shared memory of a block.
+struct CodeBins {
+  uint32_t bin[kBins];  // the midpoint in the bin, not above it; its low bits: the code from there on
+  float midpoint[kMostMidpoints + 1];
+  float per_bin, first;  // bin of u: round(u * per_bin + first)
+  float close;           // an element that near to a midpoint is looked at again in double
+  int midpoints;
+  int usable;
+};
+
+// The float at or just below `x` whose 4 low bits are `code`.
+DEVICE_FUNCTION uint32_t marked(float x, uint32_t code) {
+  const uint32_t bits = device::bit_cast<uint32_t>(x);
+  const uint32_t sign = bits & 0x80000000u, magnitude = bits & 0x7ffffff0u;
+  if (sign) return sign | (magnitude + 16) | code;
+  if (magnitude < 16) return 0x80000000u | code;
+  return (magnitude - 16) | code;
+}
+
+// The first wave of a block, of kBins lanes; `error`: how far u may be off.
+DEVICE_FUNCTION void fill_bins(CodeBins* bins, const Codebook& book, int levels, float error) {
+  const int b = device::thread();
+  const int count = levels - 1;
+  const float low = midpoint(book, 0), high = midpoint(book, count - 1);
+  // Marked midpoints are up to 2^-18 of themselves too low.
+  const float close = error + device::max(device::abs(low), device::abs(high)) * 0x1p-18f;
+  const float width = (high - low) / (kBins - 1);
+  const float margin = width / kBins;
+  const float centre = low + static_cast<float>(b) * width;
+  const float from = centre - width / 2 - margin, to = centre + width / 2 + margin;
+  int below = 0, inside = 0;
+  float there = -1e30f;
+  for (int c = 0; c < count; ++c) {
+    const float m = midpoint(book, c);
+    if (b == c) bins->midpoint[c] = m;
+    below += b > 0 && m < from;
+    if ((b == 0 || m >= from) && (b == kBins - 1 || m <= to)) {
+      there = m;
+      ++inside;
+    }
+  }
+  bins->bin[b] = marked(there, static_cast<uint32_t>(below + inside));
+  const bool usable = device::all(inside <= 1 && margin > 2 * close && low > -1e4f && high < 1e4f);
+  if (b == 0) {
+    bins->per_bin = device::divide(1.0f, width);
+    bins->first = -low * bins->per_bin;
+    bins->close = close;
+    bins->midpoints = count;
+    bins->usable = usable;
+  }
+}
+
+struct NearCode {
+  uint32_t code;
+  bool near;  // closer than `close` to a midpoint
+};
+
+DEVICE_FUNCTION NearCode code_by_bin(const CodeBins& bins, float per_bin, float first, float u,
+                                     float close) {
+  constexpr float kWhole = 8388608;  // 2^23: adding it rounds to a whole number
+  const float place = device::min(device::max(device::fma(u, per_bin, first), 0.0f),
+                                  static_cast<float>(kBins - 1));
+  const uint32_t word = bins.bin[device::bit_cast<uint32_t>(place + kWhole) & (kBins - 1)];
+  const float over = u - device::bit_cast<float>(word);
+  return {(word & 15) - (device::bit_cast<uint32_t>(over) >> 31), device::abs(over) < close};
+}
+
+DEVICE_FUNCTION NearCode code_by_search(const CodeBins& bins, float u, float close) {
+  NearCode found{0, false};
+  for (int c = 0; c < bins.midpoints; ++c) {
+    const float over = u - bins.midpoint[c];
+    found.code += over >= 0;
+    found.near = found.near || device::abs(over) < close;
+  }
+  return found;
+}
+
+}  // namespace tq::encode

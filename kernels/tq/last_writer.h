@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tokens of a block write their slots: a slot that several tokens want goes to the last of
+// them, whole, because the codes of one token beside the norm of another would be garbage. A block
+// hashes the slots of its own tokens and looks for them among all later tokens: no other launch and
+// no workspace, and the reads are few beside those of the vectors (kMostTokens bounds them).
+#pragma once
+
+#include "tq/encode_item.h"
+
+namespace tq::encode {
+
+inline constexpr int kWriterEntries = 2048;       // a power of two
+inline constexpr int kWriterTokens = 1026;        // of a block, at most
+inline constexpr int64_t kMostTokens = 32768;     // of a launch: later launches overwrite earlier ones
+inline constexpr int32_t kNoSlot = -1;
+
+// Slots as 32-bit numbers: the host refuses caches that have more.
+template <class Slots, class Tokens>
+struct LastWriter {
+  Slots& slots;    // shared, int32_t [kWriterEntries]
+  Tokens& tokens;  // shared, int32_t [kWriterEntries]: the last token of the slot
+
+  DEVICE_FUNCTION static int first_entry(int32_t slot) {
+    return static_cast<int>(static_cast<uint32_t>(slot) * 2654435761u >> 21);  // 11 bits
+  }
+  // The entry of a slot, -1: none.
+  DEVICE_FUNCTION int find(int32_t slot) const {
+    for (int entry = first_entry(slot);; entry = (entry + 1) & (kWriterEntries - 1)) {
+      const int32_t there = slots[entry];
+      if (there == slot) return entry;
+      if (there == kNoSlot) return -1;
+    }
+  }
+  // All threads of the block; tokens [begin, end) are the block's, `end` - `begin` <=
+  // kWriterTokens. Contains barriers.
+  DEVICE_FUNCTION void collect(const Source& s, int64_t begin, int64_t end) {
+    for (int i = device::thread(); i < kWriterEntries; i += device::threads()) {
+      slots[i] = kNoSlot;
+      tokens[i] = -1;
+    }
+    device::sync_block();
+    for (int64_t t = begin + device::thread(); t < end; t += device::threads()) {
+      const int32_t slot = static_cast<int32_t>(slot_of(s, t));
+      if (slot < 0) continue;
+      int entry = first_entry(slot);
+      for (;; entry = (entry + 1) & (kWriterEntries - 1)) {
+        const int32_t there = device::atomic_cas(&slots[entry], kNoSlot, slot);
+        if (there == kNoSlot || there == slot) break;
+      }
+      device::atomic_max(&tokens[entry], static_cast<int32_t>(t));
+    }
+    device::sync_block();
+    constexpr int kBatch = 4;  // loads in flight
+    for (int64_t t = end + device::thread(); t < s.tokens;
+         t += int64_t{device::threads()} * kBatch) {
+      int32_t slot[kBatch];
+      DEVICE_UNROLL
+      for (int i = 0; i < kBatch; ++i) {
+        const int64_t at = t + int64_t{i} * device::threads();
+        slot[i] = at < s.tokens ? static_cast<int32_t>(slot_of(s, at)) : kNoSlot;
+      }
+      DEVICE_UNROLL
+      for (int i = 0; i < kBatch; ++i) {
+        if (slot[i] < 0) continue;
+        const int entry = find(slot[i]);
+        if (entry >= 0)
+          device::atomic_max(&tokens[entry],
+                             static_cast<int32_t>(t + int64_t{i} * device::threads()));
+      }
+    }
+    device::sync_block();
+  }
+  // The slot that a token of the block writes, kNoSlot: none.
+  DEVICE_FUNCTION int32_t slot_to_write(const Source& s, int64_t token) const {
+    const int32_t slot = static_cast<int32_t>(slot_of(s, token));
+    if (slot < 0) return kNoSlot;
+    return tokens[find(slot)] == static_cast<int32_t>(token) ? slot : kNoSlot;
+  }
+};
+
+}  // namespace tq::encode
