@@ -442,12 +442,14 @@ DEVICE_KERNEL(kThreads) encode_centroids(Params p) {
   }
 }
 
-// Eight fp8 keys a lane.
+// fp8 keys, eight a lane; vectors with NaN, and other flavours than e4m3fn, take the definition's
+// path.
 template <class T, int Lanes>
 DEVICE_FUNCTION void encode_fp8_keys(const Params& p, const Places& places, uint8_t* stage) {
-  constexpr int kSide = device::kWave / Lanes, kBatch = 4;
+  constexpr int kSide = device::kWave / Lanes, kBatch = sizeof(T) == 2 ? 4 : 2;
   const int group = device::lane() % Lanes, side = device::lane() / Lanes;
   const bool active = group * kGroup < p.s.format.head_dim;
+  uint32_t hard = 0;
   for (int v = 0; v < kVectors<T>; v += kSide * kBatch) {
     Eight<T> x[kBatch];
     DEVICE_UNROLL
@@ -457,14 +459,22 @@ DEVICE_FUNCTION void encode_fp8_keys(const Params& p, const Places& places, uint
     }
     DEVICE_UNROLL
     for (int i = 0; i < kBatch; ++i) {
-      uint8_t* slot = stage + (v + i * kSide + side) * p.stage.used;
+      const int vector = v + i * kSide + side;
       DEVICE_UNROLL
       for (int e = 0; e < kGroup; e += 2) {
-        const uint32_t pair = encode_fp8(p.s.format.fp8, element(x[i], e)) |
-                              encode_fp8(p.s.format.fp8, element(x[i], e + 1)) << 8;
-        if (active) stage_u16(slot, group * kGroup + e, pair);
+        const float a = element(x[i], e), b = element(x[i], e + 1);
+        if (device::isnan(a + b)) hard |= 1u << vector;
+        if (active)
+          stage_u16(stage + vector * p.stage.used, group * kGroup + e, device::pack_e4m3fn(a, b));
       }
     }
+  }
+  if (p.s.format.fp8 != TK_E4M3FN) hard = ~0u;
+  if (!device::any(hard != 0)) return;
+  for (int v = 0; v < kVectors<T>; ++v) {  // a lane's own bytes: no barrier
+    const int64_t at = device::shuffle(places.key, v);
+    if (active && v % kSide == side && hard >> v & 1)
+      encode_fp8_key(p.s, Slot{stage + v * p.stage.used, 1}, at, group, kGroup);
   }
 }
 

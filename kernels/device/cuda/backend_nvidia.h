@@ -82,6 +82,15 @@ DEVICE_FUNCTION uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
+DEVICE_FUNCTION uint32_t pack_e4m3fn(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+  uint16_t out;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(out) : "f"(high), "f"(low));
+  return out;
+#else
+  return encode_e4m3fn(low) | static_cast<uint32_t>(encode_e4m3fn(high)) << 8;
+#endif
+}
 
 // Math.
 DEVICE_FUNCTION float exp2_fast(float x) {

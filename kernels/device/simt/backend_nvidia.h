@@ -73,6 +73,9 @@ float high_half(uint32_t pair) {
 inline uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
   return pack_halves<f16>(low_half<f16>(a) * low_half<f16>(b), high_half<f16>(a) * high_half<f16>(b));
 }
+inline uint32_t pack_e4m3fn(float low, float high) {
+  return encode_e4m3fn(low) | static_cast<uint32_t>(encode_e4m3fn(high)) << 8;
+}
 
 // Math.
 inline float exp2_fast(float x) {
