@@ -36,10 +36,13 @@ struct alignas(16) Row8 {
 DEVICE_FUNCTION uint32_t load_u16(const uint8_t* at) {
   return *reinterpret_cast<const uint16_t*>(at);
 }
-DEVICE_FUNCTION float half_at(const uint8_t* at) { return device::low_half<device::f16>(load_u16(at)); }
+DEVICE_FUNCTION float half_at(const uint8_t* at) {
+  return device::low_half<device::f16>(load_u16(at));
+}
 
-// The codes of elements [8 group, 8 group + 8) of a stream, the first at bit 0; undefined bits above
-// them. Streams of 3 bits have a multiple of 6 bytes: what is read beyond a group is another's.
+// The codes of elements [8 group, 8 group + 8) of a stream, the first at bit 0; undefined bits
+// above them. Streams of 3 bits have a multiple of 6 bytes: what is read beyond a group is
+// another's.
 template <int Bits>
 DEVICE_FUNCTION uint32_t load_codes(const uint8_t* stream, int group) {
   static_assert(Bits == 3 || Bits == 4);
@@ -153,7 +156,8 @@ DEVICE_FUNCTION void store_row(const Strided<4>& t, int64_t at, const Row8& row)
 }
 
 template <int KeyBits, int ValueBits>
-DEVICE_KERNEL(kThreads) dequant_slots(Params p) {
+DEVICE_KERNEL(kThreads)
+dequant_slots(Params p) {
   DEVICE_SHARED(float, centroids, 16);
   if constexpr (KeyBits < 8) {
     if (device::thread() < 1 << KeyBits)
@@ -163,8 +167,8 @@ DEVICE_KERNEL(kThreads) dequant_slots(Params p) {
   const int lanes = p.lanes_of_slot, lane = device::lane();
   const int group = lane & (lanes - 1), first = lane / lanes, step = device::kWave / lanes;
   const bool active = group * kGroup < p.format.head_dim;
-  for (int64_t item = int64_t{device::block_x()} * device::waves() + device::wave();
-       item < p.items; item += int64_t{device::blocks_x()} * device::waves()) {
+  for (int64_t item = int64_t{device::block_x()} * device::waves() + device::wave(); item < p.items;
+       item += int64_t{device::blocks_x()} * device::waves()) {
     const int64_t head = item % p.heads, chunk = item / p.heads % p.chunks,
                   row = item / p.heads / p.chunks;
     const int64_t begin = chunk * kTokens;
@@ -218,7 +222,8 @@ struct Dequant {
   static uint64_t workspace(const toolkit::Args& a) {
     const Cache cache = cache_of(a);
     const SlotFormat f = slot_format(a, head_dim(a));
-    need(f.head_dim % 16 == 0 && f.head_dim <= 256, "a head size that is a multiple of 16, up to 256");
+    need(f.head_dim % 16 == 0 && f.head_dim <= 256,
+         "a head size that is a multiple of 16, up to 256");
     need(cache.stride[3] == 1 && reinterpret_cast<uintptr_t>(cache.data) % 2 == 0 &&
              cache.stride[0] % 2 == 0 && cache.stride[1] % 2 == 0 && cache.stride[2] % 2 == 0 &&
              f.value_at % 2 == 0,

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// tq.encode on matrix instructions, for head sizes of 64 and 128 (fp8 keys: multiples of 16 up
-// to 256) and slots aligned to 2 bytes.
+// tq.encode of f16 and bf16 on matrix instructions, for head sizes of 64 and 128 (fp8 keys:
+// multiples of 16 up to 128) and slots aligned to 2 bytes.
 //
-// A wave encodes 32 (f32 keys: 16) vectors at a time, a vector being a head of a token: values by
-// plain loads, keys straight from global memory into the fragments of the rotation, codes into a
-// stage of slots in shared memory, and from there to the cache. After a block has prepared the
-// rotation, its waves do not meet again and hide each other's loads.
+// A wave encodes 32 vectors at a time, a vector being a head of a token. Keys go straight from
+// global memory into the fragments of the rotation; values, rotated keys and codes pass through
+// shared memory, so that a lane has a vector of its own: no exchange between lanes for minimum,
+// maximum or norm, and short loops (a wave that runs through unrolled code once waits for
+// instructions more than for anything else). Once a block has prepared the rotation, its waves do
+// not meet again.
 //
 // Codes are exact: an element that lies so near to a midpoint that the rounding of fp32 sums could
-// decide it (one in some thousands) is rotated again in double, by the whole wave. encode.md has the
-// bound. Vectors that are not finite, beyond f16 or whose squares leave fp32 take the definition's
-// path (encode_item.h).
+// decide it (one in some thousands) is rotated again in double, by the whole wave. Vectors that are
+// not finite, beyond f16 or whose squares leave fp32 take the definition's path (encode_item.h).
+#include <algorithm>
 #include <string>
 
 #include "device/launch.h"
@@ -24,155 +26,139 @@
 namespace tq::encode {
 namespace sm_80 {
 
-inline constexpr int kWaves = 16, kThreads = kWaves * device::kWave;
-inline constexpr int kMostWork = 1024;  // vectors of a block
+inline constexpr int kMostWaves = 8, kThreads = kMostWaves * device::kWave;
+inline constexpr int kVectors = device::kWave;    // of a wave at a time: one a lane
+inline constexpr int kMostWork = 512 / kVectors;  // of a block
+static_assert(kMostWork * kVectors + 2 <= kWriterTokens);
+
+// Shared memory of a wave, in bytes: a tile of values (fp8: of keys too), rotated keys, and the
+// stage.
+inline constexpr int kSumPitch = 36;  // floats; rows start in different banks
+inline constexpr int kSumBytes = kVectors * kSumPitch * 4;
 
 struct Params {
   Source s;
   StageFormat stage;
-  int stage_bytes;   // of a wave
-  int work;          // pieces of work of a block
-  int64_t vectors;   // N * Hk
+  int stage_bytes;
+  int tile_pitch;   // bytes
+  int work;         // pieces of 32 vectors of a block
+  int encoders;     // waves of a block that encode; the others only help to prepare
+  int64_t vectors;  // N * Hk
 };
 
-// Vectors of a piece of work.
-template <class T>
-inline constexpr int kTiles = sizeof(T) == 2 ? 2 : 1;
-template <class T>
-inline constexpr int kVectors = 16 * kTiles<T>;
-
-// Eight neighbouring elements.
-template <class T>
-struct Eight {
-  uint32_t pair[4];
+struct Buffers {
+  uint8_t* tile;
+  float* sums;
+  uint8_t* stage;
 };
-template <>
-struct Eight<float> {
-  float x[8];
-};
-template <class T>
-DEVICE_FUNCTION Eight<T> load_eight(const Strided<3>& t, int64_t at) {
-  Eight<T> out;
-  const auto* from = reinterpret_cast<const Halves8*>(static_cast<const T*>(t.data) + at);
-  DEVICE_UNROLL
-  for (int h = 0; h < static_cast<int>(sizeof(T)) / 2; ++h) {
-    const Halves8 words = from[h];
-    DEVICE_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (sizeof(T) == 4)
-        out.x[4 * h + i] = device::bit_cast<float>(words.pair[i]);
-      else
-        out.pair[i] = words.pair[i];
-    }
-  }
-  return out;
-}
-template <class T>
-DEVICE_FUNCTION float element(const Eight<T>& v, int e) {
-  if constexpr (sizeof(T) == 4)
-    return v.x[e];
-  else
-    return e % 2 ? device::high_half<T>(v.pair[e / 2]) : device::low_half<T>(v.pair[e / 2]);
-}
 
-// Codes that are whole numbers as floats, 2^23 added, into one word: the exponents add up to a
-// constant.
-DEVICE_FUNCTION uint32_t whole_bits(float x) { return device::bit_cast<uint32_t>(x); }
-inline constexpr float kWhole = 8388608;  // 2^23
-DEVICE_FUNCTION uint32_t packed_wholes(int bits) {
-  return bits == 4 ? 0x4b000000u * 0x11111111u : 0x4b000000u * 0x249249u;
-}
-
-// Where a wave's vectors come from and go to: lane i knows vector i.
-struct Places {
+// Lane i knows vector i of a piece of work.
+struct Sources {
   int64_t key, value;  // offsets
-  int64_t slot;        // in the cache, of the vector's own slot; kMasked: not written
 };
-
+struct Place {
+  int64_t token, head;
+};
+DEVICE_FUNCTION Place place_of(const Params& p, int64_t vector) {
+  if (vector >= p.vectors) vector = p.vectors - 1;
+  const int64_t token = static_cast<uint32_t>(vector) / static_cast<uint32_t>(p.s.heads);
+  return {token, vector - token * p.s.heads};
+}
+DEVICE_FUNCTION Sources find_sources(const Params& p, int64_t first) {
+  const Place at = place_of(p, first + device::lane());
+  return {at.token * p.s.key.stride[0] + at.head * p.s.key.stride[1],
+          at.token * p.s.value.stride[0] + at.head * p.s.value.stride[1]};
+}
+// The vector's slot in the cache, kMasked: not to be written.
 template <class Writer>
-DEVICE_FUNCTION Places find_places(const Params& p, const Writer& writer, int64_t first,
-                                   int vectors) {
-  int64_t vector = first + (device::lane() < vectors ? device::lane() : 0);
-  const bool any = vector < p.vectors;
-  if (!any) vector = p.vectors - 1;
-  const int64_t token =
-      static_cast<uint32_t>(vector) / static_cast<uint32_t>(p.s.heads);
-  const int64_t head = vector - token * p.s.heads;
-  Places places{token * p.s.key.stride[0] + head * p.s.key.stride[1],
-                token * p.s.value.stride[0] + head * p.s.value.stride[1], kMasked};
-  const int32_t slot = any ? writer.slot_to_write(p.s, token) : kNoSlot;
-  if (slot >= 0) {
-    const uint32_t page = static_cast<uint32_t>(p.s.cache.page);
-    const uint32_t block = static_cast<uint32_t>(slot) / page;
-    places.slot = slot_offset(p.s.cache, block, slot - int64_t{block} * page, head);
-  }
-  return places;
+DEVICE_FUNCTION int64_t find_target(const Params& p, const Writer& writer, int64_t first) {
+  if (first + device::lane() >= p.vectors) return kMasked;
+  const Place at = place_of(p, first + device::lane());
+  const int32_t slot = writer.slot_to_write(p.s, at.token);
+  if (slot < 0) return kMasked;
+  const uint32_t page = static_cast<uint32_t>(p.s.cache.page);
+  const uint32_t block = static_cast<uint32_t>(slot) / page;
+  return slot_offset(p.s.cache, block, slot - int64_t{block} * page, at.head);
 }
 
-// Values, Lanes lanes a vector. Bit v of the result: vector v takes the definition's path; it is
-// right in the lanes of that vector.
-template <class T, int Lanes>
-DEVICE_FUNCTION uint32_t encode_values(const Params& p, const Places& places, int vectors,
-                                   uint8_t* stage) {
-  constexpr int kSide = device::kWave / Lanes;  // vectors side by side
-  constexpr int kBatch = sizeof(T) == 2 ? 4 : 2;
+// Starts to copy 32 vectors to a tile, one commit.
+template <class T>
+DEVICE_FUNCTION void fetch_tile(const Params& p, const Strided<3>& from, int64_t source,
+                                uint8_t* tile) {
+  const int pieces = p.s.format.head_dim / 8;  // of 16 bytes, of a vector
+  const int side = device::lane() / 16, piece = device::lane() % 16;
+  for (int v = 0; v < kVectors; v += 2) {
+    const int64_t at = device::shuffle(source, v + side) + piece * 8;
+    if (piece < pieces)
+      device::copy_async16(tile + (v + side) * p.tile_pitch + piece * 16,
+                           static_cast<const T*>(from.data) + at, true);
+  }
+  device::copy_async_commit();
+}
+
+template <class T>
+DEVICE_FUNCTION float half_of(const Halves8& h, int e) {
+  return e % 2 ? device::high_half<T>(h.pair[e / 2]) : device::low_half<T>(h.pair[e / 2]);
+}
+
+inline constexpr float kWhole =
+    8388608;  // 2^23: adding it rounds to a whole number, in the low bits
+
+// This lane's value from the tile to the stage. False: it takes the definition's path.
+template <class T>
+DEVICE_FUNCTION bool encode_value_of_lane(const Params& p, const Buffers& b) {
   const SlotFormat& f = p.s.format;
-  const int group = device::lane() % Lanes, side = device::lane() / Lanes;
-  const bool active = group * kGroup < f.head_dim;
-  const float levels = static_cast<float>((1 << f.value_bits) - 1);
-  const uint32_t radix = 1u << f.value_bits, wholes = packed_wholes(f.value_bits);
-  uint32_t hard = 0;
-  for (int v = 0; v < vectors; v += kSide * kBatch) {
-    Eight<T> x[kBatch];
+  const auto* row = reinterpret_cast<const Halves8*>(b.tile + device::lane() * p.tile_pitch);
+  uint8_t* slot = b.stage + device::lane() * p.stage.used;
+  const int pieces = f.head_dim / 8;
+  Halves8 least = row[0], most = least;
+  for (int i = 1; i < pieces; ++i) {
+    const Halves8 x = row[i];
     DEVICE_UNROLL
-    for (int i = 0; i < kBatch; ++i) {
-      const int64_t at = device::shuffle(places.value, v + i * kSide + side);
-      x[i] = load_eight<T>(p.s.value, at + (active ? group * kGroup : 0));
-    }
-    DEVICE_UNROLL
-    for (int i = 0; i < kBatch; ++i) {
-      float low = element(x[i], 0), high = low, odd = low * 0;  // NaN where one is not finite
-      DEVICE_UNROLL
-      for (int e = 1; e < kGroup; ++e) {
-        low = device::min(low, element(x[i], e));
-        high = device::max(high, element(x[i], e));
-        odd = device::fma(element(x[i], e), 0.0f, odd);
-      }
-      DEVICE_UNROLL
-      for (int mask = Lanes / 2; mask > 0; mask /= 2) {
-        low = device::min(low, device::shuffle_xor(low, mask));
-        high = device::max(high, device::shuffle_xor(high, mask));
-        odd += device::shuffle_xor(odd, mask);
-      }
-      const float range = high - low, scale = range * device::divide(1.0f, levels);
-      const bool flat = !(scale > 1e-8f);
-      const float steps = flat ? 1e8f : device::divide(levels, range);
-      uint32_t word = 0;
-      DEVICE_UNROLL
-      for (int e = kGroup - 1; e >= 0; --e)
-        word = word * radix + whole_bits(device::fma(element(x[i], e) - low, steps, kWhole));
-      uint8_t* slot = stage + (v + i * kSide + side) * p.stage.used;
-      stage_codes(slot, f.value_at, f.value_bits, group, word - wholes, active);
-      if (group == 0) {
-        stage_half(slot, f.scale_at, flat ? 1e-8f : scale);
-        stage_half(slot, f.zero_at, low);
-      }
-      if (!(odd == 0 && device::max(device::abs(low), scale) < kHalfOverflows))
-        hard |= 1u << (v + i * kSide + side);
+    for (int n = 0; n < 4; ++n) {
+      least.pair[n] = device::min_halves<T>(least.pair[n], x.pair[n]);
+      most.pair[n] = device::max_halves<T>(most.pair[n], x.pair[n]);
     }
   }
-  return hard;
+  DEVICE_UNROLL
+  for (int n = 2; n > 0; n /= 2) DEVICE_UNROLL
+  for (int i = 0; i < n; ++i) {
+    least.pair[i] = device::min_halves<T>(least.pair[i], least.pair[i + n]);
+    most.pair[i] = device::max_halves<T>(most.pair[i], most.pair[i + n]);
+  }
+  const float low =
+      half_of<T>(least, 0) < half_of<T>(least, 1) ? half_of<T>(least, 0) : half_of<T>(least, 1);
+  const float high = device::max(half_of<T>(most, 0), half_of<T>(most, 1));
+  const float levels = static_cast<float>((1 << f.value_bits) - 1);
+  const float range = high - low;
+  const float scale = device::max(device::divide(range, levels), 1e-8f);
+  const float steps = scale > 1e-8f ? device::divide(levels, range) : 1e8f;
+  const uint32_t radix = 1u << f.value_bits;
+  // Exponents of the whole numbers, added up in packing.
+  const uint32_t wholes = 0x4b000000u * (f.value_bits == 4 ? 0x11111111u : 0x249249u);
+  for (int i = 0; i < pieces; ++i) {
+    const Halves8 x = row[i];
+    uint32_t word = 0;
+    DEVICE_UNROLL
+    for (int e = kGroup - 1; e >= 0; --e)
+      word = word * radix +
+             device::bit_cast<uint32_t>(device::fma(half_of<T>(x, e) - low, steps, kWhole));
+    stage_codes(slot, f.value_at + i * f.value_bits, f.value_bits, word - wholes);
+  }
+  stage_half(slot, f.scale_at, scale);
+  stage_half(slot, f.zero_at, low);
+  // Also false where a NaN or inf is among them: each minimum or maximum is then one.
+  return device::max(device::abs(low), device::abs(high)) < device::infinity() &&
+         device::max(device::abs(low), scale) < kHalfOverflows;
 }
-template <class T, int Lanes>
-DEVICE_FUNCTION void settle_values(const Params& p, const Places& places, uint32_t hard,
-                                   uint8_t* stage) {
-  if (!device::any(hard != 0)) return;
+// The wave settles the vectors of lanes that ask for it.
+DEVICE_FUNCTION void settle_values(const Params& p, int64_t source, bool hard, const Buffers& b) {
+  if (!device::any(hard)) return;
   device::sync_wave();
-  for (int v = 0; v < kVectors<T>; ++v) {
-    const int64_t at = device::shuffle(places.value, v);
-    if (!(device::shuffle(hard, v % (device::kWave / Lanes) * Lanes) >> v & 1)) continue;
-    if (device::lane() * kGroup < p.s.format.head_dim)
-      encode_value(p.s, Slot{stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t at = device::shuffle(source, v);
+    if (device::shuffle(static_cast<int>(hard), v) && device::lane() * kGroup < p.s.format.head_dim)
+      encode_value(p.s, Slot{b.stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
   }
 }
 
@@ -187,315 +173,320 @@ DEVICE_FUNCTION uint32_t exact_code(const Source& s, const CodeBins& bins, int64
   y = device::wave_sum(y);
   squares = device::wave_sum(squares);
   const double norm = square_root(squares) + 1e-8;
-  const bool reached = device::lane() < bins.midpoints &&
-                       y >= static_cast<double>(bins.midpoint[device::lane() % kMostMidpoints]) * norm;
+  const bool reached =
+      device::lane() < bins.midpoints &&
+      y >= static_cast<double>(bins.midpoint[device::lane() % kMostMidpoints]) * norm;
   return static_cast<uint32_t>(device::popcount(device::ballot(reached)));
-}
-
-// Keys of a wave's vectors as the matrix instructions take them.
-template <class T, int D>
-struct Keys {
-  static constexpr int kRows = 2 * kTiles<T>;  // of a lane: group + 8 i
-  Eight<T> x[kRows][D / kSpan];
-};
-template <class T, int D>
-DEVICE_FUNCTION void load_keys(const Params& p, int64_t places_key, Keys<T, D>& keys) {
-  DEVICE_UNROLL
-  for (int i = 0; i < Keys<T, D>::kRows; ++i) {
-    const int64_t at = device::shuffle(places_key, device::lane() / 4 + 8 * i);
-    DEVICE_UNROLL
-    for (int span = 0; span < D / kSpan; ++span)
-      keys.x[i][span] = load_eight<T>(p.s.key, at + span * kSpan + device::lane() % 4 * kGroup);
-  }
-}
-
-// Per row of a lane, the same in the four lanes of a row.
-template <int Rows>
-struct RowScales {
-  float to_f16[Rows];  // a power of two
-  float unit[Rows];    // of sums of products, to elements of the rotated unit vector
-  uint32_t watched;    // bit i * 8 + e: row i's elements may lie near a midpoint
-  uint32_t hard;       // bit i: row i takes the definition's path
-};
-
-// Squares, norms and scales of rows; norms go to the stage.
-template <class T, int D>
-DEVICE_FUNCTION auto scale_rows(const Params& p, const Keys<T, D>& keys, float unit,
-                                uint8_t* stage) {
-  constexpr int kRows = Keys<T, D>::kRows;
-  RowScales<kRows> out{};
-  DEVICE_UNROLL
-  for (int i = 0; i < kRows; ++i) {
-    float squares = 0;
-    uint32_t bits = 0;
-    DEVICE_UNROLL
-    for (int span = 0; span < D / kSpan; ++span) {
-      float part = 0;
-      DEVICE_UNROLL
-      for (int e = 0; e < kGroup; ++e) {
-        const float x = element(keys.x[i][span], e);
-        part = device::fma(x, x, part);
-        if constexpr (!std::is_same_v<T, device::f16>)
-          bits |= device::bit_cast<uint32_t>(x) & 0x7fffffffu;
-      }
-      squares += part;
-    }
-    DEVICE_UNROLL
-    for (int mask = 1; mask < 4; mask *= 2) {
-      squares += device::shuffle_xor(squares, mask);
-      if constexpr (!std::is_same_v<T, device::f16>) bits |= device::shuffle_xor(bits, mask);
-    }
-    const bool zero = squares == 0 && bits == 0;
-    const bool hard = !zero && !(squares > 0x1p-100f && squares < 0x1p100f);
-    const float norm = device::sqrt(squares);
-    out.hard |= static_cast<uint32_t>(hard) << i;
-    if (!zero && !hard) out.watched |= 0xffu << (8 * i);
-    out.to_f16[i] = 1;
-    if constexpr (!std::is_same_v<T, device::f16>)  // elements below 2^9 and few denormal ones
-      if (!zero && !hard)
-        out.to_f16[i] = device::bit_cast<float>(
-            (254u + 8) * 0x800000u - (device::bit_cast<uint32_t>(norm) & 0x7f800000u));
-    out.unit[i] = device::divide(device::divide(unit, out.to_f16[i]), norm + 1e-8f);
-    if (device::lane() % 4 == 0)
-      stage_half(stage + (device::lane() / 4 + 8 * i) * p.stage.used, p.s.format.norm_at,
-                 device::min(norm, kMostHalf));
-  }
-  return out;
-}
-
-// The high or low f16 part of scaled keys.
-template <class T, int D>
-DEVICE_FUNCTION Vectors<D, kTiles<T>> part_of(const Keys<T, D>& keys,
-                                             const RowScales<Keys<T, D>::kRows>& scales,
-                                             bool low_part) {
-  Vectors<D, kTiles<T>> out;
-  DEVICE_UNROLL
-  for (int i = 0; i < Keys<T, D>::kRows; ++i)
-    DEVICE_UNROLL
-  for (int span = 0; span < D / kSpan; ++span)
-    DEVICE_UNROLL
-  for (int n = 0; n < 4; ++n) {
-    if constexpr (std::is_same_v<T, device::f16>) {
-      out.pair[i][span][n] = keys.x[i][span].pair[n];
-    } else {
-      const float x0 = element(keys.x[i][span], 2 * n) * scales.to_f16[i];
-      const float x1 = element(keys.x[i][span], 2 * n + 1) * scales.to_f16[i];
-      const uint32_t high = device::pack_halves<device::f16>(x0, x1);
-      out.pair[i][span][n] =
-          low_part ? device::pack_halves<device::f16>(x0 - device::low_half<device::f16>(high),
-                                                      x1 - device::high_half<device::f16>(high))
-                   : high;
-    }
-  }
-  return out;
 }
 
 // Elements of a wave that lie near a midpoint, in shared memory.
 inline constexpr int kNearRoom = 63;
 struct NearList {
-  int count;  // may be beyond the room
+  int count;               // may be beyond the room
   int element[kNearRoom];  // vector * 256 + dim
 };
 
-// Every key element that may be wrong, once the stage is written.
+// What a lane needs to know of its key.
+struct KeyScale {
+  float unit;   // of sums of products, to elements of the rotated unit vector
+  float close;  // of the bins; below 0: no element may be near
+  bool hard;    // takes the definition's path
+};
+
+template <class T>
+DEVICE_FUNCTION bool is_zero(const Params& p, int64_t source) {
+  const auto* x = reinterpret_cast<const Halves8*>(static_cast<const T*>(p.s.key.data) + source);
+  uint32_t bits = 0;
+  for (int i = 0; i < p.s.format.head_dim / 8; ++i)
+    bits |= x[i].pair[0] | x[i].pair[1] | x[i].pair[2] | x[i].pair[3];
+  return (bits & 0x7fff7fffu) == 0;
+}
+
+template <class T>
+DEVICE_FUNCTION KeyScale scale_key(const Params& p, const Buffers& b, float squares, float unit,
+                                   float close, int64_t source) {
+  const float norm = device::sqrt(squares);
+  stage_half(b.stage + device::lane() * p.stage.used, p.s.format.norm_at,
+             device::min(norm, kMostHalf));
+  KeyScale k{device::divide(unit, norm + 1e-8f), close,
+             !(squares > 0x1p-100f && squares < 0x1p100f)};
+  if (k.hard) {
+    k.close = -1;
+    k.hard = !is_zero<T>(p, source);
+  }
+  return k;
+}
+
+// 32 elements from `first` on of this lane's rotated key.
+DEVICE_FUNCTION void encode_sums_of_lane(const Params& p, const CodeBins& bins, const Buffers& b,
+                                         const KeyScale& k, int first, NearList* list) {
+  const int bits = p.s.format.key_bits;
+  const float slope = bins.slope * k.unit, offset = bins.offset;
+  const bool usable = bins.usable != 0;
+  const uint32_t radix = 1u << bits;
+  for (int part = 0; part < 4; ++part) {
+    const auto* four =
+        reinterpret_cast<const Floats4*>(b.sums + device::lane() * kSumPitch + part * kGroup);
+    const Floats4 lower = four[0], upper = four[1];
+    uint32_t word = 0;
+    float nearest = device::infinity();
+    if (usable) {
+      DEVICE_UNROLL
+      for (int e = kGroup - 1; e >= 0; --e) {
+        const float x = e < 4 ? lower.x[e] : upper.x[e - 4];
+        const NearCode found = code_by_bin(bins.bin, slope, offset, x, k.unit);
+        word = word * radix + found.code;
+        nearest = device::min(nearest, found.distance);
+      }
+    }
+    if (!usable || nearest < k.close) {
+      word = 0;
+      for (int e = kGroup - 1; e >= 0; --e) {
+        const float x = b.sums[device::lane() * kSumPitch + part * kGroup + e];
+        const NearCode found = usable ? code_by_bin(bins.bin, slope, offset, x, k.unit)
+                                      : code_by_search(bins, x * k.unit);
+        word = word * radix + found.code;
+        if (!(found.distance < k.close)) continue;
+        const int n = device::atomic_add(&list->count, 1);
+        if (n < kNearRoom) list->element[n] = device::lane() * 256 + first + part * kGroup + e;
+      }
+    }
+    stage_codes(b.stage + device::lane() * p.stage.used, (first / kGroup + part) * bits, bits,
+                word);
+  }
+}
+
 template <class T, int D>
-DEVICE_FUNCTION void settle_keys(const Params& p, const CodeBins& bins, const Places& places,
-                                 uint32_t hard, NearList* list, uint8_t* stage) {
+DEVICE_FUNCTION void load_keys(const Params& p, int64_t source, Vectors32<D>& x) {
+  DEVICE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int64_t at = device::shuffle(source, device::lane() / 4 + 8 * i);
+    const auto* row = reinterpret_cast<const Halves8*>(static_cast<const T*>(p.s.key.data) + at);
+    DEVICE_UNROLL
+    for (int from = 0; from < D / 32; ++from) x.of[i][from] = row[from * 4 + device::lane() % 4];
+  }
+}
+
+DEVICE_FUNCTION void store_sums(const float (&sum)[2][4][4], float* sums) {
+  const int group = device::lane() / 4, member = device::lane() % 4;
+  DEVICE_UNROLL
+  for (int tile = 0; tile < 2; ++tile) DEVICE_UNROLL
+  for (int n = 0; n < 4; ++n) DEVICE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    struct alignas(8) Two {
+      float x[2];
+    };
+    *reinterpret_cast<Two*>(sums + (16 * tile + 8 * half + group) * kSumPitch + 8 * n +
+                            2 * member) = {sum[tile][n][2 * half], sum[tile][n][2 * half + 1]};
+  }
+}
+
+// Every key that may be wrong, once the stage is written.
+DEVICE_FUNCTION void settle_keys(const Params& p, const CodeBins& bins, int64_t source, bool hard,
+                                 NearList* list, const Buffers& b) {
   device::sync_wave();
   const int count = list->count;
-  if (count == 0 && !device::any(hard != 0)) return;
+  if (count == 0 && !device::any(hard)) return;
   const bool full = count > kNearRoom;
   const int bits = p.s.format.key_bits;
   for (int n = 0; n < count && !full; ++n) {
     const int vector = list->element[n] / 256, dim = list->element[n] % 256;
-    const uint32_t code = exact_code(p.s, bins, device::shuffle(places.key, vector), dim);
+    const uint32_t code = exact_code(p.s, bins, device::shuffle(source, vector), dim);
     if (device::lane() != 0) continue;
     const int shift = dim * bits % 8;
-    uint8_t* at = stage + vector * p.stage.used + dim * bits / 8;
+    uint8_t* at = b.stage + vector * p.stage.used + dim * bits / 8;
     const uint32_t mask = ((1u << bits) - 1) << shift, moved = code << shift;
     at[0] = static_cast<uint8_t>((at[0] & ~mask) | moved);
     if (shift + bits > 8) at[1] = static_cast<uint8_t>((at[1] & ~(mask >> 8)) | moved >> 8);
   }
-  for (int v = 0; v < kVectors<T>; ++v) {
-    const int64_t at = device::shuffle(places.key, v);
-    if (!full && !(device::shuffle(hard, v % 8 * 4) >> (v / 8) & 1)) continue;
-    if (device::lane() < D / kGroup)
-      encode_centroid_key(p.s, Slot{stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t at = device::shuffle(source, v);
+    if ((device::shuffle(static_cast<int>(hard), v) || full) &&
+        device::lane() * kGroup < p.s.format.head_dim)
+      encode_centroid_key(p.s, Slot{b.stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
   }
   device::sync_wave();
   if (device::lane() == 0) list->count = 0;
 }
 
-// Bit i of the result: row group + 8 i takes the definition's path.
-template <class T, int D>
-DEVICE_FUNCTION uint32_t encode_keys(const Params& p, const SplitPi<D>& pi, const CodeBins& bins,
-                                     const Keys<T, D>& keys, NearList* list, uint8_t* stage) {
-  constexpr int kRows = Keys<T, D>::kRows;
-  const SlotFormat& f = p.s.format;
-  const int group = device::lane() / 4, member = device::lane() % 4;
-  const RowScales<kRows> scales = scale_rows<T, D>(p, keys, pi.unit, stage);
-  const auto high = part_of<T, D>(keys, scales, false);
-  const bool usable = bins.usable != 0;
-  const float per_bin = bins.per_bin, first = bins.first, close = bins.close;
-  for (int span = 0; span < D / kSpan; ++span) {
-    float sum[kTiles<T>][4][4] = {};
-    add_products<D>(sum, high, pi.high, span);
-    if (pi.has_low) add_products<D>(sum, high, pi.low, span);
-    if constexpr (sizeof(T) == 4) add_products<D>(sum, part_of<T, D>(keys, scales, true), pi.high, span);
-    uint32_t word[kRows] = {};
-    uint32_t near = 0;
-    DEVICE_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      DEVICE_UNROLL
-      for (int e = kGroup - 1; e >= 0; --e) {
-        const float u = sum_of(sum, i, e) * scales.unit[i];
-        const NearCode found = usable ? code_by_bin(bins, per_bin, first, u, close)
-                                      : code_by_search(bins, u, close);
-        word[i] = (word[i] << f.key_bits) + found.code;
-        if (found.near) near |= 1u << (8 * i + e);
-      }
-    }
-    near &= scales.watched;
-    for (int b = 0; near >> b; ++b) {
-      if (!(near >> b & 1)) continue;
-      const int n = device::atomic_add(&list->count, 1);
-      if (n < kNearRoom)
-        list->element[n] = (group + b / 8 * 8) * 256 + span * kSpan + member * kGroup + b % 8;
-    }
-    DEVICE_UNROLL
-    for (int i = 0; i < kRows; ++i)
-      stage_codes(stage + (group + 8 * i) * p.stage.used, 0, f.key_bits, span * 4 + member, word[i],
-                  true);
-  }
-  return scales.hard;
-}
-
 // The stage to the cache.
-DEVICE_FUNCTION void write_slots(const Params& p, const Places& places, int64_t first, int vectors,
+DEVICE_FUNCTION void write_slots(const Params& p, int64_t target, int64_t first,
                                  const uint8_t* stage) {
+  device::sync_wave();
   const int64_t left = p.vectors - first;
-  const int count = left < vectors ? static_cast<int>(left) : vectors;
+  const int count = left < kVectors ? static_cast<int>(left) : kVectors;
   const int heads = static_cast<int>(p.s.heads);
   int v = 0;
   int head = static_cast<int>(static_cast<uint32_t>(first) % static_cast<uint32_t>(heads));
   while (v < count) {
     const int joined = p.stage.heads_join ? device::min(heads - head, count - v) : 1;
-    const int64_t slot = device::shuffle(places.slot, v);
+    const int64_t slot = device::shuffle(target, v);
     if (slot != kMasked)
       copy_run(p.stage, p.s.cache.data + slot, stage + v * p.stage.used, joined * p.stage.used);
     v += joined;
     head = 0;
   }
+  device::sync_wave();
 }
 
-// The block's share: vectors [first, last), its tokens known to `writer`.
+// Vectors [first, last) of a block; encoder w takes pieces w, w + encoders ...
 struct Share {
   int64_t first, last;
 };
-template <class T>
 DEVICE_FUNCTION Share share_of_block(const Params& p) {
-  const int64_t first = int64_t{device::block_x()} * p.work * kVectors<T>;
-  const int64_t last = first + int64_t{p.work} * kVectors<T>;
+  const int64_t first = int64_t{device::block_x()} * p.work * kVectors;
+  const int64_t last = first + int64_t{p.work} * kVectors;
   return {first, last < p.vectors ? last : p.vectors};
+}
+DEVICE_FUNCTION int64_t first_of_wave(const Params& p, const Share& share) {
+  return device::wave() < p.encoders ? share.first + device::wave() * kVectors : share.last;
 }
 template <class Writer>
 DEVICE_FUNCTION void collect_writers(const Params& p, Writer& writer, const Share& share) {
-  writer.collect(p.s, share.first / p.s.heads, (share.last - 1) / p.s.heads + 1);
+  writer.collect(p.s, place_of(p, share.first).token, place_of(p, share.last - 1).token + 1);
 }
 
 template <class T, int D>
-DEVICE_KERNEL(kThreads) encode_centroids(Params p) {
+DEVICE_KERNEL(kThreads)
+encode_centroids(Params p) {
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   DEVICE_SHARED(int32_t, slots, kWriterEntries);
   DEVICE_SHARED(int32_t, tokens, kWriterEntries);
   DEVICE_SHARED(float, scratch, 32);
   DEVICE_SHARED(CodeBins, bins, 1);
-  DEVICE_SHARED(NearList, lists, kWaves);
-  auto* high = reinterpret_cast<Halves8*>(device::data(shared));
-  auto* low = high + SplitPi<D>::kHalves8;
-  uint8_t* stage = reinterpret_cast<uint8_t*>(low + SplitPi<D>::kHalves8) +
-                   device::wave() * p.stage_bytes;
+  DEVICE_SHARED(NearList, lists, kMostWaves);
+  DEVICE_SHARED(float, squares, kMostWaves* kVectors);
+  // Parts of Pi, tiles, then sums and stages; Pi as it is fetched lies over the last two.
+  auto* parts = reinterpret_cast<Halves8*>(device::data(shared));
+  uint8_t* tiles = reinterpret_cast<uint8_t*>(parts + 2 * SplitPi<D>::kPart);
+  uint8_t* rest = tiles + p.encoders * kVectors * p.tile_pitch;
+  uint8_t* own = rest + device::wave() * (kSumBytes + p.stage_bytes);
+  const Buffers b{tiles + device::wave() * kVectors * p.tile_pitch, reinterpret_cast<float*>(own),
+                  own + kSumBytes};
   NearList* list = device::data(lists) + device::wave();
-  if (device::lane() == 0) list->count = 0;
-  // An error of D / 8 sums (with both parts D / 4) of at most 1 each, rounded to 2^-24 or cut to
-  // 2^-23, of the parts, and of the norm.
+  float* squares_of_wave = device::data(squares) + device::wave() * kVectors;
+
+  fetch_rotation<D>(p.s.pi, reinterpret_cast<Floats4*>(rest));
+  device::copy_async_commit();
+  const Share share = share_of_block(p);
+  int64_t first = first_of_wave(p, share);
+  Sources sources = find_sources(p, first);
+  Vectors32<D> x;
+  if (first < share.last) {
+    fetch_tile<T>(p, p.s.value, sources.value, b.tile);
+    load_keys<T, D>(p, sources.key, x);
+  } else {
+    device::copy_async_commit();
+  }
   if (device::wave() == 0)
-    fill_bins(device::data(bins), p.s.centroids, 1 << p.s.format.key_bits, D * 0x1p-25f);
-  const SplitPi<D> pi = split_rotation<D>(p.s.pi, high, low, scratch);
-  const Share share = share_of_block<T>(p);
+    fill_bins(device::data(bins), p.s.centroids, 1 << p.s.format.key_bits, kRotationError<T, D>);
+  if (device::lane() == 0) list->count = 0;
   LastWriter<decltype(slots), decltype(tokens)> writer{slots, tokens};
   collect_writers(p, writer, share);
+  device::copy_async_wait<1>();
+  device::sync_block();
+  const SplitPi<D> pi =
+      split_rotation<T, D>(reinterpret_cast<const Floats4*>(rest), parts, scratch);
 
-  for (int64_t first = share.first + device::wave() * kVectors<T>; first < share.last;
-       first += kWaves * kVectors<T>) {
-    const Places places = find_places(p, writer, first, kVectors<T>);
-    Keys<T, D> keys;
-    load_keys<T, D>(p, places.key, keys);
-    constexpr int kLanes = D <= 64 ? 8 : 16;
-    const uint32_t hard_values = encode_values<T, kLanes>(p, places, kVectors<T>, stage);
-    const uint32_t hard_keys = encode_keys<T, D>(p, pi, bins[0], keys, list, stage);
-    settle_keys<T, D>(p, bins[0], places, hard_keys, list, stage);
-    settle_values<T, kLanes>(p, places, hard_values, stage);
+  while (first < share.last) {
+    const int64_t target = find_target(p, writer, first);
+    device::copy_async_wait<0>();
     device::sync_wave();
-    write_slots(p, places, first, kVectors<T>, stage);
+    const bool hard_value = !encode_value_of_lane<T>(p, b) && target != kMasked;
+    const int64_t next = first + p.encoders * kVectors;
+    const Sources now = sources;
     device::sync_wave();
+    if (next < share.last) {
+      sources = find_sources(p, next);
+      fetch_tile<T>(p, p.s.value, sources.value, b.tile);
+    }
+    store_squares<T, D>(x, squares_of_wave);
+    device::sync_wave();
+    KeyScale k =
+        scale_key<T>(p, b, squares_of_wave[device::lane()], pi.unit, bins[0].close, now.key);
+    k.hard = k.hard && target != kMasked;
+    if (target == kMasked) k.close = -1;
+    for (int from = 0; from < D; from += 32) {
+      float sum[2][4][4] = {};
+      for (int part = 0; part < pi.count; ++part)
+        add_products<T, D>(sum, x, pi.parts + part * SplitPi<D>::kPart, from);
+      store_sums(sum, b.sums);
+      device::sync_wave();
+      encode_sums_of_lane(p, bins[0], b, k, from, list);
+      device::sync_wave();
+    }
+    if (next < share.last) load_keys<T, D>(p, sources.key, x);
+    settle_keys(p, bins[0], now.key, k.hard, list, b);
+    settle_values(p, now.value, hard_value, b);
+    write_slots(p, target, first, b.stage);
+    first = next;
   }
 }
 
-// fp8 keys, eight a lane; vectors with NaN, and other flavours than e4m3fn, take the definition's
-// path.
-template <class T, int Lanes>
-DEVICE_FUNCTION void encode_fp8_keys(const Params& p, const Places& places, uint8_t* stage) {
-  constexpr int kSide = device::kWave / Lanes, kBatch = sizeof(T) == 2 ? 4 : 2;
-  const int group = device::lane() % Lanes, side = device::lane() / Lanes;
-  const bool active = group * kGroup < p.s.format.head_dim;
-  uint32_t hard = 0;
-  for (int v = 0; v < kVectors<T>; v += kSide * kBatch) {
-    Eight<T> x[kBatch];
+// This lane's fp8 key from the tile to the stage. False: it holds a NaN.
+template <class T>
+DEVICE_FUNCTION bool encode_fp8_of_lane(const Params& p, const Buffers& b) {
+  const auto* row = reinterpret_cast<const Halves8*>(b.tile + device::lane() * p.tile_pitch);
+  uint8_t* slot = b.stage + device::lane() * p.stage.used;
+  bool nan = false;
+  for (int i = 0; i < p.s.format.head_dim / 8; ++i) {
+    const Halves8 x = row[i];
     DEVICE_UNROLL
-    for (int i = 0; i < kBatch; ++i) {
-      const int64_t at = device::shuffle(places.key, v + i * kSide + side);
-      x[i] = load_eight<T>(p.s.key, at + (active ? group * kGroup : 0));
-    }
-    DEVICE_UNROLL
-    for (int i = 0; i < kBatch; ++i) {
-      const int vector = v + i * kSide + side;
-      DEVICE_UNROLL
-      for (int e = 0; e < kGroup; e += 2) {
-        const float a = element(x[i], e), b = element(x[i], e + 1);
-        if (device::isnan(a + b)) hard |= 1u << vector;
-        if (active)
-          stage_u16(stage + vector * p.stage.used, group * kGroup + e, device::pack_e4m3fn(a, b));
-      }
+    for (int n = 0; n < 4; ++n) {
+      const float low = device::low_half<T>(x.pair[n]), high = device::high_half<T>(x.pair[n]);
+      nan = nan || device::isnan(low + high);
+      stage_u16(slot, i * kGroup + 2 * n, device::pack_e4m3fn(low, high));
     }
   }
-  if (p.s.format.fp8 != TK_E4M3FN) hard = ~0u;
-  if (!device::any(hard != 0)) return;
-  for (int v = 0; v < kVectors<T>; ++v) {  // a lane's own bytes: no barrier
-    const int64_t at = device::shuffle(places.key, v);
-    if (active && v % kSide == side && hard >> v & 1)
-      encode_fp8_key(p.s, Slot{stage + v * p.stage.used, 1}, at, group, kGroup);
-  }
+  return !nan;
 }
 
-template <class T, int Lanes>
-DEVICE_KERNEL(kThreads) encode_fp8s(Params p) {
+// Two tiles a wave: values, keys.
+template <class T>
+DEVICE_KERNEL(kThreads)
+encode_fp8s(Params p) {
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   DEVICE_SHARED(int32_t, slots, kWriterEntries);
   DEVICE_SHARED(int32_t, tokens, kWriterEntries);
-  uint8_t* stage = device::data(shared) + device::wave() * p.stage_bytes;
-  const Share share = share_of_block<T>(p);
+  const int tile_bytes = kVectors * p.tile_pitch;
+  uint8_t* own = device::data(shared) + device::wave() * (2 * tile_bytes + p.stage_bytes);
+  const Buffers values{own, nullptr, own + 2 * tile_bytes},
+      keys{own + tile_bytes, nullptr, own + 2 * tile_bytes};
+  const Share share = share_of_block(p);
+  int64_t first = first_of_wave(p, share);
+  Sources sources = find_sources(p, first);
+  const auto fetch = [&] {
+    fetch_tile<T>(p, p.s.value, sources.value, values.tile);
+    fetch_tile<T>(p, p.s.key, sources.key, keys.tile);
+  };
+  if (first < share.last) fetch();
   LastWriter<decltype(slots), decltype(tokens)> writer{slots, tokens};
   collect_writers(p, writer, share);
-  for (int64_t first = share.first + device::wave() * kVectors<T>; first < share.last;
-       first += kWaves * kVectors<T>) {
-    const Places places = find_places(p, writer, first, kVectors<T>);
-    const uint32_t hard = encode_values<T, Lanes>(p, places, kVectors<T>, stage);
-    encode_fp8_keys<T, Lanes>(p, places, stage);
-    settle_values<T, Lanes>(p, places, hard, stage);
+  while (first < share.last) {
+    const int64_t target = find_target(p, writer, first);
+    device::copy_async_wait<0>();
     device::sync_wave();
-    write_slots(p, places, first, kVectors<T>, stage);
+    const bool hard_value = !encode_value_of_lane<T>(p, values) && target != kMasked;
+    // The other flavours always take the definition's path.
+    const bool hard_key =
+        !(p.s.format.fp8 == TK_E4M3FN && encode_fp8_of_lane<T>(p, keys)) && target != kMasked;
+    const int64_t next = first + p.encoders * kVectors;
+    const Sources now = sources;
     device::sync_wave();
+    if (next < share.last) {
+      sources = find_sources(p, next);
+      fetch();
+    }
+    if (device::any(hard_key))
+      for (int v = 0; v < kVectors; ++v) {
+        const int64_t at = device::shuffle(now.key, v);
+        if (device::shuffle(static_cast<int>(hard_key), v) &&
+            device::lane() * kGroup < p.s.format.head_dim)
+          encode_fp8_key(p.s, Slot{keys.stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
+      }
+    settle_values(p, now.value, hard_value, values);
+    write_slots(p, target, first, values.stage);
+    first = next;
   }
 }
 
@@ -508,16 +499,15 @@ struct Encode {
   }
   static bool aligned16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
   static void need_rows16(const Strided<3>& t, const char* what) {
-    const int64_t elements = t.dtype == TK_F32 ? 4 : 8;
-    need(aligned16(t.data) && t.stride[2] == 1 && t.stride[0] % elements == 0 &&
-             t.stride[1] % elements == 0,
+    need(aligned16(t.data) && t.stride[2] == 1 && t.stride[0] % 8 == 0 && t.stride[1] % 8 == 0,
          what);
   }
   static uint64_t workspace(const toolkit::Args& a) {
     const Source s = source_of(a);
     const SlotFormat& f = s.format;
     if (f.fp8)
-      need(f.head_dim % 16 == 0 && f.head_dim <= 256, "a head size that is a multiple of 16, up to 256");
+      need(f.head_dim % 16 == 0 && f.head_dim <= 128,
+           "a head size that is a multiple of 16, up to 128");
     else
       need(f.head_dim == 64 || f.head_dim == 128, "a head size of 64 or 128");
     need(s.cache.stride[3] == 1 && reinterpret_cast<uintptr_t>(s.cache.data) % 2 == 0 &&
@@ -526,7 +516,8 @@ struct Encode {
          "slots and values aligned to 2 bytes");
     need(s.cache.blocks * s.cache.page <= INT32_MAX, "a cache of at most 2147483647 slots a head");
     need(s.tokens <= INT32_MAX / s.heads, "at most 2147483647 vectors");
-    need(a.tensor("key").dtype() == a.tensor("value").dtype(), "keys and values of one dtype");
+    need(s.key.dtype == s.value.dtype && s.key.dtype != TK_F32,
+         "keys and values in f16 or both in bf16");
     need_rows16(s.key, "keys whose rows are contiguous and aligned to 16 bytes");
     need_rows16(s.value, "values whose rows are contiguous and aligned to 16 bytes");
     if (!f.fp8)
@@ -535,55 +526,66 @@ struct Encode {
     return 0;
   }
 
-  template <class T, class Kernel>
-  static void start(Kernel kernel, Params p, int64_t fixed_bytes, void* stream) {
-    p.stage = stage_format(p.s.cache, p.s.format, p.s.heads, kVectors<T>);
-    p.stage_bytes = (kVectors<T> * p.stage.used + 15) / 16 * 16;
-    p.vectors = p.s.tokens * p.s.heads;
-    const int64_t work = (p.vectors + kVectors<T> - 1) / kVectors<T>;
+  static Params params(const Source& s) {
+    Params p{};
+    p.s = s;
+    p.stage = stage_format(s.cache, s.format, s.heads, kVectors);
+    p.stage_bytes = (kVectors * p.stage.used + 15) / 16 * 16;
+    p.tile_pitch = s.format.head_dim * 2 + 16;
+    p.vectors = s.tokens * s.heads;
+    const int64_t work = (p.vectors + kVectors - 1) / kVectors;
     const int64_t share = (work + device::multiprocessors() - 1) / device::multiprocessors();
-    p.work = static_cast<int>(std::min<int64_t>(share, kMostWork / kVectors<T>));
-    device::launch(kernel, device::Grid{(work + p.work - 1) / p.work, 1, 1}, kThreads,
-                   static_cast<size_t>(fixed_bytes + kWaves * p.stage_bytes), stream, p);
+    p.work = static_cast<int>(std::min<int64_t>(share, kMostWork));
+    return p;
+  }
+  // Shared memory: `fixed` bytes of a block, `own` bytes of each encoder, and `least` beside the
+  // tiles.
+  template <class Kernel>
+  static void start(Kernel kernel, Params p, int fixed, int own, int least, void* stream) {
+    constexpr int kStatic = 12 * 1024;  // shared arrays, and what the system keeps
+    p.encoders =
+        std::min({kMostWaves, p.work, (device::most_shared_bytes() - kStatic - fixed) / own});
+    if (p.encoders < 1)
+      throw device::Unsupported("because it needs more shared memory than a block has");
+    const int64_t share = int64_t{p.work} * kVectors;
+    device::launch(
+        kernel, device::Grid{(p.vectors + share - 1) / share, 1, 1}, kThreads,
+        static_cast<size_t>(
+            fixed + std::max(p.encoders * own, p.encoders * kVectors * p.tile_pitch + least)),
+        stream, p);
+  }
+  template <class T, int D>
+  static void start_centroids(const Params& p, void* stream) {
+    // Pi as it is fetched lies where sums and stages are later.
+    const int tile = kVectors * p.tile_pitch, later = kSumBytes + p.stage_bytes;
+    start(encode_centroids<T, D>, p, 2 * 2 * D * D, tile + later, D * D * 4, stream);
   }
   template <class T>
   static void start(const Params& p, void* stream) {
-    const int dim = p.s.format.head_dim;
-    if (p.s.format.fp8) {
-      if (dim <= 64)
-        start<T>(encode_fp8s<T, 8>, p, 0, stream);
-      else if (dim <= 128)
-        start<T>(encode_fp8s<T, 16>, p, 0, stream);
-      else
-        start<T>(encode_fp8s<T, 32>, p, 0, stream);
-      return;
-    }
-    const int64_t rotation = int64_t{2} * 2 * dim * dim;
-    if (dim == 64)
-      start<T>(encode_centroids<T, 64>, p, rotation, stream);
+    if (p.s.format.fp8)
+      start(encode_fp8s<T>, p, 0, 2 * kVectors * p.tile_pitch + p.stage_bytes, 0, stream);
+    else if (p.s.format.head_dim == 64)
+      start_centroids<T, 64>(p, stream);
     else
-      start<T>(encode_centroids<T, 128>, p, rotation, stream);
+      start_centroids<T, 128>(p, stream);
   }
   static void run(const device::OpCall& call) {
-    Params p{};
     const Source all = source_of(call.args);
     // In order, so that later tokens overwrite earlier ones.
     for (int64_t first = 0; first < all.tokens; first += kMostTokens) {
-      p.s = all;
-      p.s.tokens = std::min(kMostTokens, all.tokens - first);
+      Source s = all;
+      s.tokens = std::min(kMostTokens, all.tokens - first);
       const auto skip = [&](auto& t) {
         t.data = static_cast<std::byte*>(t.data) +
                  first * t.stride[0] * static_cast<int64_t>(toolkit::bytes_of(t.dtype));
       };
-      skip(p.s.key);
-      skip(p.s.value);
-      skip(p.s.slot_mapping);
-      if (p.s.key.dtype == TK_F16)
-        start<device::f16>(p, call.stream);
-      else if (p.s.key.dtype == TK_BF16)
-        start<device::bf16>(p, call.stream);
+      skip(s.key);
+      skip(s.value);
+      skip(s.slot_mapping);
+      if (s.key.dtype == TK_F16)
+        start<device::f16>(params(s), call.stream);
       else
-        start<float>(p, call.stream);
+        start<device::bf16>(params(s), call.stream);
     }
   }
 };

@@ -9,9 +9,9 @@
 
 namespace tq::encode {
 
-inline constexpr int kWriterEntries = 2048;       // a power of two
-inline constexpr int kWriterTokens = 1026;        // of a block, at most
-inline constexpr int64_t kMostTokens = 32768;     // of a launch: later launches overwrite earlier ones
+inline constexpr int kWriterEntries = 1024;    // a power of two
+inline constexpr int kWriterTokens = 514;      // of a block, at most
+inline constexpr int64_t kMostTokens = 32768;  // of a launch: later launches overwrite earlier ones
 inline constexpr int32_t kNoSlot = -1;
 
 // Slots as 32-bit numbers: the host refuses caches that have more.
@@ -21,7 +21,7 @@ struct LastWriter {
   Tokens& tokens;  // shared, int32_t [kWriterEntries]: the last token of the slot
 
   DEVICE_FUNCTION static int first_entry(int32_t slot) {
-    return static_cast<int>(static_cast<uint32_t>(slot) * 2654435761u >> 21);  // 11 bits
+    return static_cast<int>(static_cast<uint32_t>(slot) * 2654435761u >> 22);  // 10 bits
   }
   // The entry of a slot, -1: none.
   DEVICE_FUNCTION int find(int32_t slot) const {
@@ -50,25 +50,38 @@ struct LastWriter {
       device::atomic_max(&tokens[entry], static_cast<int32_t>(t));
     }
     device::sync_block();
-    constexpr int kBatch = 4;  // loads in flight
-    for (int64_t t = end + device::thread(); t < s.tokens;
+    if (s.slot_mapping.dtype == TK_I64)
+      scan<int64_t>(s, end);
+    else
+      scan<int32_t>(s, end);
+    device::sync_block();
+  }
+  // Tokens from `begin` on that want a slot of ours take it. Most slots hit an empty entry.
+  template <class Index>
+  DEVICE_FUNCTION void scan(const Source& s, int64_t begin) {
+    constexpr int kBatch = 8;  // loads in flight
+    const auto* mapping = static_cast<const Index*>(s.slot_mapping.data);
+    for (int64_t t = begin + device::thread(); t < s.tokens;
          t += int64_t{device::threads()} * kBatch) {
-      int32_t slot[kBatch];
+      Index slot[kBatch];
       DEVICE_UNROLL
       for (int i = 0; i < kBatch; ++i) {
         const int64_t at = t + int64_t{i} * device::threads();
-        slot[i] = at < s.tokens ? static_cast<int32_t>(slot_of(s, at)) : kNoSlot;
+        slot[i] = at < s.tokens ? mapping[at * s.slot_mapping.stride[0]] : Index{-1};
       }
+      uint32_t taken = 0;
       DEVICE_UNROLL
-      for (int i = 0; i < kBatch; ++i) {
-        if (slot[i] < 0) continue;
-        const int entry = find(slot[i]);
-        if (entry >= 0)
-          device::atomic_max(&tokens[entry],
-                             static_cast<int32_t>(t + int64_t{i} * device::threads()));
+      for (int i = 0; i < kBatch; ++i)
+        if (slots[first_entry(static_cast<int32_t>(slot[i]))] != kNoSlot) taken |= 1u << i;
+      for (int i = 0; taken >> i; ++i) {
+        if (!(taken >> i & 1)) continue;
+        const int64_t token = t + int64_t{i} * device::threads();
+        if (token >= s.tokens) break;
+        const int64_t wanted = slot_of(s, token);
+        const int entry = wanted < 0 ? -1 : find(static_cast<int32_t>(wanted));
+        if (entry >= 0) device::atomic_max(&tokens[entry], static_cast<int32_t>(token));
       }
     }
-    device::sync_block();
   }
   // The slot that a token of the block writes, kNoSlot: none.
   DEVICE_FUNCTION int32_t slot_to_write(const Source& s, int64_t token) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// tq.merge: the partial results of a split decode into one. A block takes a head of a sequence; each
-// of its waves finds the weights of all splits again, one a lane, so that no wave waits for another
-// and the first partial outputs are on their way meanwhile: what counts here is latency.
+// tq.merge: the partial results of a split decode into one. A block takes a head of a sequence;
+// each of its waves finds the weights of all splits again, one a lane, so that no wave waits for
+// another and the first partial outputs are on their way meanwhile: what counts here is latency.
 #include "device/launch.h"
 #include "device/op.h"
 #include "tq/merge.h"
@@ -55,8 +55,8 @@ DEVICE_KERNEL(kMostThreads) merge_splits(MergeParams p) {
       // Of a split with lse -inf: its partial may be garbage. Below 0: not to be added.
       const float weight = lse > -device::infinity() ? device::exp(lse - w.most) : -1.0f;
       w.total += device::wave_sum(device::max(weight, 0.0f));
-      const int count = static_cast<int>(used - first < device::kWave ? used - first
-                                                                      : int64_t{device::kWave});
+      const int count =
+          static_cast<int>(used - first < device::kWave ? used - first : int64_t{device::kWave});
       for (int begin = 0; begin < count; begin += kBatch) {
         DEVICE_UNROLL
         for (int i = 0; i < kBatch; ++i) {

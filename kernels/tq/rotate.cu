@@ -72,8 +72,7 @@ DEVICE_FUNCTION void rotate_tile(const Params& p, int64_t item) {
       for (int o = 0; o < kOutputs; ++o) r[b][o] = any ? row[o][j * p.pi.stride[1]] : 0;
     }
     DEVICE_UNROLL
-    for (int b = 0; b < kBatch; ++b)
-      DEVICE_UNROLL
+    for (int b = 0; b < kBatch; ++b) DEVICE_UNROLL
     for (int i = 0; i < kSums; ++i)
       sum[i] = device::fma(x[b][i / kOutputs], r[b][i % kOutputs], sum[i]);
   }
@@ -87,7 +86,8 @@ DEVICE_FUNCTION void rotate_tile(const Params& p, int64_t item) {
 }
 
 template <class T>
-DEVICE_KERNEL(kItemThreads) rotate_queries(Params p) {
+DEVICE_KERNEL(kItemThreads)
+rotate_queries(Params p) {
   for (int64_t i = int64_t{device::block_x()} * device::waves() + device::wave(); i < p.items;
        i += int64_t{device::blocks_x()} * device::waves())
     rotate_tile<T>(p, i);

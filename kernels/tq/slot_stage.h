@@ -44,24 +44,14 @@ DEVICE_FUNCTION void stage_half(uint8_t* stage, int at, float x) {
   stage_u16(stage, at, device::pack_halves<device::f16>(x, 0));
 }
 
-// The codes of a lane's 8 elements into the stream at `at`, which is even. Groups of neighbouring
-// lanes are neighbours and lane 0 has an even one: two of 3 bits make three halfwords. All lanes of
-// the wave.
-DEVICE_FUNCTION void stage_codes(uint8_t* stage, int at, int bits, int group, uint32_t word,
-                                 bool active) {
+// The codes of 8 elements to byte `at` of the stage; 3 bits end anywhere.
+DEVICE_FUNCTION void stage_codes(uint8_t* stage, int at, int bits, uint32_t word) {
   if (bits == 4) {
-    if (!active) return;
-    stage_u16(stage, at + 4 * group, word);
-    stage_u16(stage, at + 4 * group + 2, word >> 16);
-    return;
-  }
-  const uint32_t next = device::shuffle_xor(word, 1);
-  if (!active) return;
-  if (group % 2 == 0) {
-    stage_u16(stage, at + 3 * group, word);
-    stage_u16(stage, at + 3 * group + 2, (word >> 16 & 0xff) | next << 8);
+    stage_u16(stage, at, word);
+    stage_u16(stage, at + 2, word >> 16);
   } else {
-    stage_u16(stage, at + 3 * group + 1, word >> 8);
+    DEVICE_UNROLL
+    for (int i = 0; i < 3; ++i) stage[at + i] = static_cast<uint8_t>(word >> (8 * i));
   }
 }
 

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x @ Pi^T on f16 matrix instructions with the accuracy of fp32. Pi / c, c its largest
-// magnitude, is high + low in f16 (22 bits); x is exact in f16 (f16 and bf16 elements) or high +
-// low too. Products are exact, sums fp32. A Pi whose magnitudes are all equal, a Hadamard matrix,
+// y = x @ Pi^T on matrix instructions with the accuracy of fp32. Pi / c, c its largest magnitude,
+// is high + low in the vectors' own type T: 22 bits in f16, 16 in bf16; the vectors are taken as
+// they are. Products are exact, sums fp32. A Pi whose magnitudes are all equal, a Hadamard matrix,
 // is exact in its high part alone: the low products are left out when they are all zero.
-//
-// A lane owns 8 neighbouring elements of a vector and 8 neighbouring elements of its result: the
-// order of k within a product is free, and columns of the result are the rows of Pi that we put
-// there.
 #pragma once
 
 #include "device/nvidia.h"
@@ -14,123 +10,142 @@
 
 namespace tq {
 
-inline constexpr int kSpan = 32;  // elements that the four lanes of a row own: 8 each
-inline constexpr float kHighest = 256;  // of the high part, so that the low one is not denormal
+inline constexpr float kHighest = 256;  // of the high part, so that f16's low one is not denormal
 
 struct alignas(16) Halves8 {
-  uint32_t pair[4];  // of f16
+  uint32_t pair[4];
 };
 struct alignas(16) Floats4 {
   float x[4];
 };
 
-// Rows of Pi as halves, in shared memory. Two rows that the lanes of one access read lie in the
-// same banks unless the pitch says otherwise.
+// Bound of |y - exact y| / |x|: D / 16 sums (with both parts D / 8) of at most |x| each, rounded or
+// cut to 2^-23, and what the parts leave out.
+template <class T, int D>
+inline constexpr float kRotationError = D * 0x1p-26f +
+                                        (std::is_same_v<T, device::f16> ? 0x1p-22f : 0x1p-17f);
+
+// Rows of Pi as halves, in shared memory. Two rows that the lanes of one access read would lie in
+// the same banks, but for the exchange.
 template <int D>
 struct SplitPi {
   static constexpr int kChunks = D / 8;  // of a row
   static constexpr int kExchange = kChunks % 8 == 0 ? 4 : 0;
-  static constexpr int kHalves8 = D * kChunks;  // of one part
+  static constexpr int kPart = D * kChunks;  // Halves8 of a part
 
-  const Halves8* high;
-  const Halves8* low;
-  bool has_low;
-  float unit;  // of a sum of products
+  const Halves8* parts;  // [2][kPart]: high, low
+  int count;             // of parts in use
+  float unit;            // of a sum of products
 
   DEVICE_FUNCTION static int chunk_at(int row, int chunk) {
     return row * kChunks + (chunk ^ ((row & 1) * kExchange));
   }
 };
 
-// All threads of the block. Pi is contiguous in rows and aligned to 16 bytes. `scratch`: a shared
-// float array of 32. Contains barriers; what is written is visible after the next one.
-template <int D, class Scratch>
-DEVICE_FUNCTION SplitPi<D> split_rotation(const Rotation& pi, Halves8* high, Halves8* low,
+// Starts to copy Pi, whose rows are contiguous and aligned to 16 bytes, to shared memory. All
+// threads of the block; the caller commits and waits.
+template <int D>
+DEVICE_FUNCTION void fetch_rotation(const Rotation& pi, Floats4* to) {
+  constexpr int kPieces = D / 4;  // of a row
+  for (int i = device::thread(); i < D * kPieces; i += device::threads())
+    device::copy_async16(to + i, pi.data + (i / kPieces) * pi.stride[0] + i % kPieces * 4, true);
+}
+
+// All threads of the block; what was fetched is visible to all of them. `scratch`: a shared float
+// array of 32. Contains barriers; what is written is visible when it returns.
+template <class T, int D, class Scratch>
+DEVICE_FUNCTION SplitPi<D> split_rotation(const Floats4* fetched, Halves8* parts,
                                           Scratch& scratch) {
   using Pi = SplitPi<D>;
   float largest = 0;
-  for (int i = device::thread(); i < Pi::kHalves8; i += device::threads()) {
-    const auto* from = reinterpret_cast<const Floats4*>(
-        pi.data + int64_t{i / Pi::kChunks} * pi.stride[0] + i % Pi::kChunks * 8);
+  for (int i = device::thread(); i < D * D / 4; i += device::threads()) {
+    const Floats4 four = fetched[i];
     DEVICE_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const Floats4 four = from[h];
-      DEVICE_UNROLL
-      for (int e = 0; e < 4; ++e) largest = device::max(largest, device::abs(four.x[e]));
-    }
+    for (int e = 0; e < 4; ++e) largest = device::max(largest, device::abs(four.x[e]));
   }
   largest = device::block_max(largest, scratch);
   const float inverse = device::divide(1.0f, largest);
-  uint32_t rest = 0;
-  for (int i = device::thread(); i < Pi::kHalves8; i += device::threads()) {
-    const int row = i / Pi::kChunks, chunk = i % Pi::kChunks;
-    const auto* from =
-        reinterpret_cast<const Floats4*>(pi.data + int64_t{row} * pi.stride[0] + chunk * 8);
-    Halves8 h, l;
+  float rest = 0;
+  auto* pairs = reinterpret_cast<uint32_t*>(parts);
+  for (int i = device::thread(); i < D * D / 4; i += device::threads()) {
+    const int row = i / (D / 4), chunk = i % (D / 4) / 2;
+    const Floats4 four = fetched[i];
     DEVICE_UNROLL
-    for (int i4 = 0; i4 < 2; ++i4) {
-      const Floats4 four = from[i4];
-      float q[4];
+    for (int n = 0; n < 2; ++n) {
+      float q[2];
       DEVICE_UNROLL
-      for (int e = 0; e < 4; ++e) {
+      for (int e = 0; e < 2; ++e) {
         // Division by a reciprocal and one correction: x / x is 1.
-        const float guess = four.x[e] * inverse;
-        q[e] = device::fma(device::fma(-guess, largest, four.x[e]), inverse, guess) * kHighest;
+        const float x = four.x[2 * n + e], guess = x * inverse;
+        q[e] = device::fma(device::fma(-guess, largest, x), inverse, guess) * kHighest;
       }
-      DEVICE_UNROLL
-      for (int e = 0; e < 4; e += 2) {
-        const uint32_t pair = device::pack_halves<device::f16>(q[e], q[e + 1]);
-        h.pair[i4 * 2 + e / 2] = pair;
-        const float low0 = q[e] - device::low_half<device::f16>(pair);
-        const float low1 = q[e + 1] - device::high_half<device::f16>(pair);
-        l.pair[i4 * 2 + e / 2] = device::pack_halves<device::f16>(low0, low1);
-        rest |= l.pair[i4 * 2 + e / 2] & 0x7fff7fffu;
-      }
+      const uint32_t high = device::pack_halves<T>(q[0], q[1]);
+      const float low0 = q[0] - device::low_half<T>(high), low1 = q[1] - device::high_half<T>(high);
+      const int at = Pi::chunk_at(row, chunk) * 4 + i % 2 * 2 + n;
+      pairs[at] = high;
+      pairs[Pi::kPart * 4 + at] = device::pack_halves<T>(low0, low1);
+      rest = device::max(rest, device::max(device::abs(low0), device::abs(low1)));
     }
-    high[Pi::chunk_at(row, chunk)] = h;
-    low[Pi::chunk_at(row, chunk)] = l;
   }
-  const bool has_low = device::block_max(rest != 0 ? 1.0f : 0.0f, scratch) != 0;
-  return {high, low, has_low, largest / kHighest};
+  rest = device::block_max(rest, scratch);
+  return {parts, rest == 0 ? 1 : 2, largest / kHighest};
 }
 
-// Spans of Tiles x 16 vectors: x[i][span] are the pairs of row group + 8 i that this lane owns.
-template <int D, int Tiles>
-struct Vectors {
-  uint32_t pair[2 * Tiles][D / kSpan][4];
+// 32 vectors as fragments: row group + 8 i, halves 8 (4 from + member) ... + 7. A lane owns 8
+// neighbouring elements: the order of k within a product is free.
+template <int D>
+struct Vectors32 {
+  Halves8 of[4][D / 32];
 };
 
-// sum[i][e]: element kSpan span + 8 member + e of the rotated row group + 8 i, += x times a part.
-template <int D, int Tiles>
-DEVICE_FUNCTION void add_products(float (&sum)[Tiles][4][4], const Vectors<D, Tiles>& x,
-                                  const Halves8* part, int span) {
+// sum[tile][n]: rows of tile 16 tile, elements [first + 8 n, + 8) of the rotated vectors.
+template <class T, int D>
+DEVICE_FUNCTION void add_products(float (&sum)[2][4][4], const Vectors32<D>& x, const Halves8* part,
+                                  int first) {
   const int group = device::lane() / 4, member = device::lane() % 4;
   DEVICE_UNROLL
-  for (int from = 0; from < D / kSpan; ++from) {
+  for (int from = 0; from < D / 32; ++from) {
     DEVICE_UNROLL
     for (int n = 0; n < 4; ++n) {
-      const int row = span * kSpan + group / 2 * 8 + 2 * n + group % 2;
-      const Halves8 b = part[SplitPi<D>::chunk_at(row, from * 4 + member)];
+      const Halves8 b = part[SplitPi<D>::chunk_at(first + 8 * n + group, from * 4 + member)];
       DEVICE_UNROLL
       for (int step = 0; step < 2; ++step) {
         const uint32_t b_pair[2] = {b.pair[2 * step], b.pair[2 * step + 1]};
         DEVICE_UNROLL
-        for (int tile = 0; tile < Tiles; ++tile) {
-          const auto& upper = x.pair[2 * tile][from];
-          const auto& lower = x.pair[2 * tile + 1][from];
-          const uint32_t a[4] = {upper[2 * step], lower[2 * step], upper[2 * step + 1],
-                                 lower[2 * step + 1]};
-          device::multiply_16x8x16<device::f16>(sum[tile][n], a, b_pair);
+        for (int tile = 0; tile < 2; ++tile) {
+          const Halves8 &upper = x.of[2 * tile][from], &lower = x.of[2 * tile + 1][from];
+          const uint32_t a[4] = {upper.pair[2 * step], lower.pair[2 * step],
+                                 upper.pair[2 * step + 1], lower.pair[2 * step + 1]};
+          device::multiply_16x8x16<T>(sum[tile][n], a, b_pair);
         }
       }
     }
   }
 }
 
-// Element e of row group + 8 i in those sums.
-template <int Tiles>
-DEVICE_FUNCTION float sum_of(const float (&sum)[Tiles][4][4], int i, int e) {
-  return sum[i / 2][e / 2][i % 2 * 2 + e % 2];
+// The squares of the 32 vectors to squares[0 ... 31], in shared memory: the diagonal of X X^T,
+// whose B fragments are the registers of the A fragments.
+template <class T, int D>
+DEVICE_FUNCTION void store_squares(const Vectors32<D>& x, float* squares) {
+  const int group = device::lane() / 4, member = device::lane() % 4;
+  float sum[4][4] = {};  // of rows group + 8 i with rows 8 i ... + 7
+  DEVICE_UNROLL
+  for (int from = 0; from < D / 32; ++from) DEVICE_UNROLL
+  for (int step = 0; step < 2; ++step) DEVICE_UNROLL
+  for (int tile = 0; tile < 2; ++tile) {
+    const Halves8 &upper = x.of[2 * tile][from], &lower = x.of[2 * tile + 1][from];
+    const uint32_t a[4] = {upper.pair[2 * step], lower.pair[2 * step], upper.pair[2 * step + 1],
+                           lower.pair[2 * step + 1]};
+    const uint32_t b_upper[2] = {a[0], a[2]}, b_lower[2] = {a[1], a[3]};
+    device::multiply_16x8x16<T>(sum[2 * tile], a, b_upper);
+    device::multiply_16x8x16<T>(sum[2 * tile + 1], a, b_lower);
+  }
+  if (member != group / 2) return;
+  DEVICE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int at = i % 2 * 2;  // rows below 8 of a tile are in the first two of a fragment
+    squares[group + 8 * i] = group % 2 ? sum[i][at + 1] : sum[i][at];
+  }
 }
 
 }  // namespace tq

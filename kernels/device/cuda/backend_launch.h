@@ -51,6 +51,18 @@ inline int multiprocessors() {
   return count;
 }
 
+// Static and dynamic together, of the device that is current.
+inline int most_shared_bytes() {
+  int device = 0, bytes = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error != cudaSuccess)
+    throw LaunchError(std::string("the shared memory of a block: ") + cudaGetErrorName(error) +
+                      " (" + cudaGetErrorString(error) + ")");
+  return bytes;
+}
+
 // Enqueues kernel(arguments...) and returns.
 template <class... Params, class... Arguments>
 void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,

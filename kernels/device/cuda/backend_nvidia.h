@@ -82,6 +82,24 @@ DEVICE_FUNCTION uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
+template <class T>
+DEVICE_FUNCTION uint32_t min_halves(uint32_t a, uint32_t b) {
+  uint32_t out;
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  else
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+template <class T>
+DEVICE_FUNCTION uint32_t max_halves(uint32_t a, uint32_t b) {
+  uint32_t out;
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  else
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
 DEVICE_FUNCTION uint32_t pack_e4m3fn(float low, float high) {
 #if __CUDA_ARCH__ >= 890
   uint16_t out;
@@ -93,6 +111,7 @@ DEVICE_FUNCTION uint32_t pack_e4m3fn(float low, float high) {
 }
 
 // Math.
+DEVICE_FUNCTION float saturate(float x) { return ::__saturatef(x); }
 DEVICE_FUNCTION float exp2_fast(float x) {
   float out;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));

@@ -12,6 +12,7 @@
 namespace device {
 
 inline int multiprocessors() { return 4; }  // few, so that small cases are cut into several waves of blocks
+inline int most_shared_bytes() { return static_cast<int>(simt::shared_limit(SIMT_WAVE)); }
 
 template <class... Params, class... Arguments>
 void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,

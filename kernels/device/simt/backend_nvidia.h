@@ -73,11 +73,29 @@ float high_half(uint32_t pair) {
 inline uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
   return pack_halves<f16>(low_half<f16>(a) * low_half<f16>(b), high_half<f16>(a) * high_half<f16>(b));
 }
+template <class T, class Less>
+uint32_t pick_halves(uint32_t a, uint32_t b, Less less) {
+  const auto pick = [&](float x, float y) {
+    if (isnan(x) || isnan(y)) return nan();
+    return x == y ? (less(std::signbit(y), std::signbit(x)) ? x : y) : less(x, y) ? x : y;
+  };
+  return pack_halves<T>(pick(low_half<T>(a), low_half<T>(b)),
+                        pick(high_half<T>(a), high_half<T>(b)));
+}
+template <class T>
+uint32_t min_halves(uint32_t a, uint32_t b) {
+  return pick_halves<T>(a, b, [](auto x, auto y) { return x < y; });
+}
+template <class T>
+uint32_t max_halves(uint32_t a, uint32_t b) {
+  return pick_halves<T>(a, b, [](auto x, auto y) { return x > y; });
+}
 inline uint32_t pack_e4m3fn(float low, float high) {
   return encode_e4m3fn(low) | static_cast<uint32_t>(encode_e4m3fn(high)) << 8;
 }
 
 // Math.
+inline float saturate(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
 inline float exp2_fast(float x) {
   const float y = std::exp2(x);
   return y < std::numeric_limits<float>::min() ? 0.0f : y;
