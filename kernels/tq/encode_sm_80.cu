@@ -40,10 +40,11 @@ struct Params {
   Source s;
   StageFormat stage;
   int stage_bytes;
-  int tile_pitch;   // bytes
-  int work;         // pieces of 32 vectors of a block
-  int encoders;     // waves of a block that encode; the others only help to prepare
-  int64_t vectors;  // N * Hk
+  int tile_pitch;    // bytes
+  int work;          // pieces of 32 vectors of a block
+  bool tiles_early;  // before the rotation is prepared
+  int encoders;      // waves of a block that encode; the others only help to prepare
+  int64_t vectors;   // N * Hk
 };
 
 struct Buffers {
@@ -126,9 +127,11 @@ DEVICE_FUNCTION bool encode_value_of_lane(const Params& p, const Buffers& b) {
     least.pair[i] = device::min_halves<T>(least.pair[i], least.pair[i + n]);
     most.pair[i] = device::max_halves<T>(most.pair[i], most.pair[i + n]);
   }
-  const float low =
-      half_of<T>(least, 0) < half_of<T>(least, 1) ? half_of<T>(least, 0) : half_of<T>(least, 1);
+  const float low = device::min(half_of<T>(least, 0), half_of<T>(least, 1));
   const float high = device::max(half_of<T>(most, 0), half_of<T>(most, 1));
+  // NaN and inf have reached the pairs, but min and max drop a NaN.
+  const float all = device::abs(half_of<T>(least, 0)) + device::abs(half_of<T>(least, 1)) +
+                    device::abs(half_of<T>(most, 0)) + device::abs(half_of<T>(most, 1));
   const float levels = static_cast<float>((1 << f.value_bits) - 1);
   const float range = high - low;
   const float scale = device::max(device::divide(range, levels), 1e-8f);
@@ -147,9 +150,7 @@ DEVICE_FUNCTION bool encode_value_of_lane(const Params& p, const Buffers& b) {
   }
   stage_half(slot, f.scale_at, scale);
   stage_half(slot, f.zero_at, low);
-  // Also false where a NaN or inf is among them: each minimum or maximum is then one.
-  return device::max(device::abs(low), device::abs(high)) < device::infinity() &&
-         device::max(device::abs(low), scale) < kHalfOverflows;
+  return all < device::infinity() && device::max(device::abs(low), scale) < kHalfOverflows;
 }
 // The wave settles the vectors of lanes that ask for it.
 DEVICE_FUNCTION void settle_values(const Params& p, int64_t source, bool hard, const Buffers& b) {
@@ -356,7 +357,8 @@ encode_centroids(Params p) {
   DEVICE_SHARED(CodeBins, bins, 1);
   DEVICE_SHARED(NearList, lists, kMostWaves);
   DEVICE_SHARED(float, squares, kMostWaves* kVectors);
-  // Parts of Pi, tiles, then sums and stages; Pi as it is fetched lies over the last two.
+  // Parts of Pi, tiles, then sums and stages. Pi as it is fetched lies over the last two, or, where
+  // a block has less memory, over the tiles too.
   auto* parts = reinterpret_cast<Halves8*>(device::data(shared));
   uint8_t* tiles = reinterpret_cast<uint8_t*>(parts + 2 * SplitPi<D>::kPart);
   uint8_t* rest = tiles + p.encoders * kVectors * p.tile_pitch;
@@ -366,18 +368,19 @@ encode_centroids(Params p) {
   NearList* list = device::data(lists) + device::wave();
   float* squares_of_wave = device::data(squares) + device::wave() * kVectors;
 
-  fetch_rotation<D>(p.s.pi, reinterpret_cast<Floats4*>(rest));
+  auto* fetched = reinterpret_cast<Floats4*>(p.tiles_early ? rest : tiles);
+  fetch_rotation<D>(p.s.pi, fetched);
   device::copy_async_commit();
   const Share share = share_of_block(p);
   int64_t first = first_of_wave(p, share);
   Sources sources = find_sources(p, first);
   Vectors32<D> x;
-  if (first < share.last) {
+  const bool any = first < share.last;
+  if (any && p.tiles_early)
     fetch_tile<T>(p, p.s.value, sources.value, b.tile);
-    load_keys<T, D>(p, sources.key, x);
-  } else {
+  else
     device::copy_async_commit();
-  }
+  if (any) load_keys<T, D>(p, sources.key, x);
   if (device::wave() == 0)
     fill_bins(device::data(bins), p.s.centroids, 1 << p.s.format.key_bits, kRotationError<T, D>);
   if (device::lane() == 0) list->count = 0;
@@ -385,8 +388,8 @@ encode_centroids(Params p) {
   collect_writers(p, writer, share);
   device::copy_async_wait<1>();
   device::sync_block();
-  const SplitPi<D> pi =
-      split_rotation<T, D>(reinterpret_cast<const Floats4*>(rest), parts, scratch);
+  const SplitPi<D> pi = split_rotation<T, D>(fetched, parts, scratch);
+  if (any && !p.tiles_early) fetch_tile<T>(p, p.s.value, sources.value, b.tile);
 
   while (first < share.last) {
     const int64_t target = find_target(p, writer, first);
@@ -538,27 +541,26 @@ struct Encode {
     p.work = static_cast<int>(std::min<int64_t>(share, kMostWork));
     return p;
   }
-  // Shared memory: `fixed` bytes of a block, `own` bytes of each encoder, and `least` beside the
-  // tiles.
+  // Shared memory: `fixed` bytes of a block and `own` bytes of each encoder; `fetched` bytes lie
+  // over the latter for a while.
   template <class Kernel>
-  static void start(Kernel kernel, Params p, int fixed, int own, int least, void* stream) {
-    constexpr int kStatic = 12 * 1024;  // shared arrays, and what the system keeps
-    p.encoders =
-        std::min({kMostWaves, p.work, (device::most_shared_bytes() - kStatic - fixed) / own});
-    if (p.encoders < 1)
+  static void start(Kernel kernel, Params p, int fixed, int own, int fetched, void* stream) {
+    constexpr int kStatic = 14 * 1024;  // shared arrays, and what the system keeps
+    const int most = device::most_shared_bytes() - kStatic - fixed;
+    p.encoders = std::min({kMostWaves, p.work, most / own});
+    if (p.encoders < 1 || fetched > most)
       throw device::Unsupported("because it needs more shared memory than a block has");
+    const int tiles = p.encoders * kVectors * p.tile_pitch;
+    p.tiles_early = tiles + fetched <= most;
+    const int used = std::max(p.encoders * own, p.tiles_early ? tiles + fetched : fetched);
     const int64_t share = int64_t{p.work} * kVectors;
-    device::launch(
-        kernel, device::Grid{(p.vectors + share - 1) / share, 1, 1}, kThreads,
-        static_cast<size_t>(
-            fixed + std::max(p.encoders * own, p.encoders * kVectors * p.tile_pitch + least)),
-        stream, p);
+    device::launch(kernel, device::Grid{(p.vectors + share - 1) / share, 1, 1}, kThreads,
+                   static_cast<size_t>(fixed + used), stream, p);
   }
   template <class T, int D>
   static void start_centroids(const Params& p, void* stream) {
-    // Pi as it is fetched lies where sums and stages are later.
-    const int tile = kVectors * p.tile_pitch, later = kSumBytes + p.stage_bytes;
-    start(encode_centroids<T, D>, p, 2 * 2 * D * D, tile + later, D * D * 4, stream);
+    start(encode_centroids<T, D>, p, 2 * 2 * D * D,
+          kVectors * p.tile_pitch + kSumBytes + p.stage_bytes, 4 * D * D, stream);
   }
   template <class T>
   static void start(const Params& p, void* stream) {
