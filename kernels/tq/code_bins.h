@@ -49,6 +49,7 @@ DEVICE_FUNCTION void fill_bins(CodeBins* bins, const Codebook& book, int levels,
   const float to = b == kBins - 1 ? device::infinity() : centre + width / 2 + margin;
   int below = 0, inside = 0;
   float there = -1e30f;
+  DEVICE_ROLLED
   for (int c = 0; c < count; ++c) {
     const float m = device::shuffle(mine, c);
     below += m < from;
@@ -88,6 +89,7 @@ DEVICE_FUNCTION NearCode code_by_bin(const Bins& bins, float slope, float offset
 
 DEVICE_FUNCTION NearCode code_by_search(const CodeBins& bins, float u) {
   NearCode found{0, device::infinity()};
+  DEVICE_ROLLED
   for (int c = 0; c < bins.midpoints; ++c) {
     const float over = u - bins.midpoint[c];
     found.code += over >= 0;

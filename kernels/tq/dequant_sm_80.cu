@@ -14,7 +14,7 @@ namespace sm_80 {
 
 inline constexpr int kThreads = 256;
 inline constexpr int kTokens = device::kWave;  // of a wave's item: a lane finds one's slot
-inline constexpr int kBatch = 4;               // slots a lane has in flight
+inline constexpr int kBatch = 2;               // slots a lane has in flight
 
 struct Params {
   Cache cache;
@@ -29,7 +29,7 @@ struct Params {
 };
 
 // Four words that go out at once.
-struct alignas(16) Row8 {
+struct Row8 {
   uint32_t pair[4];  // of f16
 };
 
@@ -152,7 +152,7 @@ DEVICE_FUNCTION Row8 value_row(const Piece& piece) {
 }
 
 DEVICE_FUNCTION void store_row(const Strided<4>& t, int64_t at, const Row8& row) {
-  *reinterpret_cast<Row8*>(static_cast<device::f16*>(t.data) + at) = row;
+  device::store16(static_cast<device::f16*>(t.data) + at, row);
 }
 
 template <int KeyBits, int ValueBits>

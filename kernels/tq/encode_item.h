@@ -68,6 +68,7 @@ DEVICE_FUNCTION float midpoint(const Codebook& book, int c) {
 DEVICE_FUNCTION void encode_fp8_key(const Source& s, const Slot& slot, int64_t at, int group,
                                     int count) {
   uint64_t word = 0;
+  DEVICE_ROLLED
   for (int e = 0; e < count; ++e) {
     const float x =
         load_float(s.key.data, s.key.dtype, at + (group * kGroup + e) * s.key.stride[2]);
@@ -79,6 +80,7 @@ DEVICE_FUNCTION void encode_fp8_key(const Source& s, const Slot& slot, int64_t a
 DEVICE_FUNCTION void encode_centroid_key(const Source& s, const Slot& slot, int64_t at, int group,
                                          int count) {
   double squares = 0;  // cannot overflow for fp32 elements: not finite iff an element is not
+  DEVICE_ROLLED
   for (int j = 0; j < s.format.head_dim; ++j) {
     const double x = load_float(s.key.data, s.key.dtype, at + j * s.key.stride[2]);
     squares += x * x;
@@ -95,6 +97,7 @@ DEVICE_FUNCTION void encode_centroid_key(const Source& s, const Slot& slot, int6
       if (e >= count) break;
       const double unit = y[e] / (norm + 1e-8);
       int code = 0;
+      DEVICE_ROLLED
       for (int c = 0; c + 1 < levels; ++c)
         code += unit >= static_cast<double>(midpoint(s.centroids, c));
       word |= static_cast<uint64_t>(code) << (e * s.format.key_bits);
@@ -120,6 +123,7 @@ struct ValueRange {
 DEVICE_FUNCTION ValueRange value_range(const Source& s, int64_t at, float most) {
   float low = most, high = -most;
   bool finite = true;
+  DEVICE_ROLLED
   for (int d = 0; d < s.format.head_dim; ++d) {
     const float v = load_value(s, at, d, most);
     finite = finite && device::abs(v) < device::infinity();
@@ -143,6 +147,7 @@ DEVICE_FUNCTION void encode_value(const Source& s, const Slot& slot, int64_t at,
   }
   const int top = (1 << s.format.value_bits) - 1;
   uint64_t word = 0;
+  DEVICE_ROLLED
   for (int e = 0; finite && e < count; ++e) {
     const float steps =
         device::divide(load_value(s, at, group * kGroup + e, most) - range.low, range.scale);

@@ -88,6 +88,7 @@ DEVICE_FUNCTION void fetch_tile(const Params& p, const Strided<3>& from, int64_t
                                 uint8_t* tile) {
   const int pieces = p.s.format.head_dim / 8;  // of 16 bytes, of a vector
   const int side = device::lane() / 16, piece = device::lane() % 16;
+  DEVICE_ROLLED
   for (int v = 0; v < kVectors; v += 2) {
     const int64_t at = device::shuffle(source, v + side) + piece * 8;
     if (piece < pieces)
@@ -112,9 +113,10 @@ DEVICE_FUNCTION bool encode_value_of_lane(const Params& p, const Buffers& b) {
   const auto* row = reinterpret_cast<const Halves8*>(b.tile + device::lane() * p.tile_pitch);
   uint8_t* slot = b.stage + device::lane() * p.stage.used;
   const int pieces = f.head_dim / 8;
-  Halves8 least = row[0], most = least;
+  Halves8 least = device::load16<Halves8>(row), most = least;
+  DEVICE_ROLLED
   for (int i = 1; i < pieces; ++i) {
-    const Halves8 x = row[i];
+    const Halves8 x = device::load16<Halves8>(row + i);
     DEVICE_UNROLL
     for (int n = 0; n < 4; ++n) {
       least.pair[n] = device::min_halves<T>(least.pair[n], x.pair[n]);
@@ -139,8 +141,9 @@ DEVICE_FUNCTION bool encode_value_of_lane(const Params& p, const Buffers& b) {
   const uint32_t radix = 1u << f.value_bits;
   // Exponents of the whole numbers, added up in packing.
   const uint32_t wholes = 0x4b000000u * (f.value_bits == 4 ? 0x11111111u : 0x249249u);
+  DEVICE_ROLLED
   for (int i = 0; i < pieces; ++i) {
-    const Halves8 x = row[i];
+    const Halves8 x = device::load16<Halves8>(row + i);
     uint32_t word = 0;
     DEVICE_UNROLL
     for (int e = kGroup - 1; e >= 0; --e)
@@ -156,6 +159,7 @@ DEVICE_FUNCTION bool encode_value_of_lane(const Params& p, const Buffers& b) {
 DEVICE_FUNCTION void settle_values(const Params& p, int64_t source, bool hard, const Buffers& b) {
   if (!device::any(hard)) return;
   device::sync_wave();
+  DEVICE_ROLLED
   for (int v = 0; v < kVectors; ++v) {
     const int64_t at = device::shuffle(source, v);
     if (device::shuffle(static_cast<int>(hard), v) && device::lane() * kGroup < p.s.format.head_dim)
@@ -166,6 +170,7 @@ DEVICE_FUNCTION void settle_values(const Params& p, int64_t source, bool hard, c
 // The code of one element in double, by a wave.
 DEVICE_FUNCTION uint32_t exact_code(const Source& s, const CodeBins& bins, int64_t key, int dim) {
   double y = 0, squares = 0;
+  DEVICE_ROLLED
   for (int j = device::lane(); j < s.format.head_dim; j += device::kWave) {
     const double x = load_float(s.key.data, s.key.dtype, key + j);
     y += x * static_cast<double>(s.pi.data[dim * s.pi.stride[0] + j]);
@@ -198,6 +203,7 @@ template <class T>
 DEVICE_FUNCTION bool is_zero(const Params& p, int64_t source) {
   const auto* x = reinterpret_cast<const Halves8*>(static_cast<const T*>(p.s.key.data) + source);
   uint32_t bits = 0;
+  DEVICE_ROLLED
   for (int i = 0; i < p.s.format.head_dim / 8; ++i)
     bits |= x[i].pair[0] | x[i].pair[1] | x[i].pair[2] | x[i].pair[3];
   return (bits & 0x7fff7fffu) == 0;
@@ -225,10 +231,11 @@ DEVICE_FUNCTION void encode_sums_of_lane(const Params& p, const CodeBins& bins, 
   const float slope = bins.slope * k.unit, offset = bins.offset;
   const bool usable = bins.usable != 0;
   const uint32_t radix = 1u << bits;
+  DEVICE_ROLLED
   for (int part = 0; part < 4; ++part) {
     const auto* four =
         reinterpret_cast<const Floats4*>(b.sums + device::lane() * kSumPitch + part * kGroup);
-    const Floats4 lower = four[0], upper = four[1];
+    const Floats4 lower = device::load16<Floats4>(four), upper = device::load16<Floats4>(four + 1);
     uint32_t word = 0;
     float nearest = device::infinity();
     if (usable) {
@@ -242,6 +249,7 @@ DEVICE_FUNCTION void encode_sums_of_lane(const Params& p, const CodeBins& bins, 
     }
     if (!usable || nearest < k.close) {
       word = 0;
+      DEVICE_ROLLED
       for (int e = kGroup - 1; e >= 0; --e) {
         const float x = b.sums[device::lane() * kSumPitch + part * kGroup + e];
         const NearCode found = usable ? code_by_bin(bins.bin, slope, offset, x, k.unit)
@@ -264,7 +272,8 @@ DEVICE_FUNCTION void load_keys(const Params& p, int64_t source, Vectors32<D>& x)
     const int64_t at = device::shuffle(source, device::lane() / 4 + 8 * i);
     const auto* row = reinterpret_cast<const Halves8*>(static_cast<const T*>(p.s.key.data) + at);
     DEVICE_UNROLL
-    for (int from = 0; from < D / 32; ++from) x.of[i][from] = row[from * 4 + device::lane() % 4];
+    for (int from = 0; from < D / 32; ++from)
+      x.of[i][from] = device::load16<Halves8>(row + from * 4 + device::lane() % 4);
   }
 }
 
@@ -290,6 +299,7 @@ DEVICE_FUNCTION void settle_keys(const Params& p, const CodeBins& bins, int64_t 
   if (count == 0 && !device::any(hard)) return;
   const bool full = count > kNearRoom;
   const int bits = p.s.format.key_bits;
+  DEVICE_ROLLED
   for (int n = 0; n < count && !full; ++n) {
     const int vector = list->element[n] / 256, dim = list->element[n] % 256;
     const uint32_t code = exact_code(p.s, bins, device::shuffle(source, vector), dim);
@@ -300,6 +310,7 @@ DEVICE_FUNCTION void settle_keys(const Params& p, const CodeBins& bins, int64_t 
     at[0] = static_cast<uint8_t>((at[0] & ~mask) | moved);
     if (shift + bits > 8) at[1] = static_cast<uint8_t>((at[1] & ~(mask >> 8)) | moved >> 8);
   }
+  DEVICE_ROLLED
   for (int v = 0; v < kVectors; ++v) {
     const int64_t at = device::shuffle(source, v);
     if ((device::shuffle(static_cast<int>(hard), v) || full) &&
@@ -409,8 +420,10 @@ encode_centroids(Params p) {
         scale_key<T>(p, b, squares_of_wave[device::lane()], pi.unit, bins[0].close, now.key);
     k.hard = k.hard && target != kMasked;
     if (target == kMasked) k.close = -1;
+    DEVICE_ROLLED
     for (int from = 0; from < D; from += 32) {
       float sum[2][4][4] = {};
+      DEVICE_ROLLED
       for (int part = 0; part < pi.count; ++part)
         add_products<T, D>(sum, x, pi.parts + part * SplitPi<D>::kPart, from);
       store_sums(sum, b.sums);
@@ -432,8 +445,9 @@ DEVICE_FUNCTION bool encode_fp8_of_lane(const Params& p, const Buffers& b) {
   const auto* row = reinterpret_cast<const Halves8*>(b.tile + device::lane() * p.tile_pitch);
   uint8_t* slot = b.stage + device::lane() * p.stage.used;
   bool nan = false;
+  DEVICE_ROLLED
   for (int i = 0; i < p.s.format.head_dim / 8; ++i) {
-    const Halves8 x = row[i];
+    const Halves8 x = device::load16<Halves8>(row + i);
     DEVICE_UNROLL
     for (int n = 0; n < 4; ++n) {
       const float low = device::low_half<T>(x.pair[n]), high = device::high_half<T>(x.pair[n]);
@@ -480,13 +494,13 @@ encode_fp8s(Params p) {
       sources = find_sources(p, next);
       fetch();
     }
-    if (device::any(hard_key))
-      for (int v = 0; v < kVectors; ++v) {
-        const int64_t at = device::shuffle(now.key, v);
-        if (device::shuffle(static_cast<int>(hard_key), v) &&
-            device::lane() * kGroup < p.s.format.head_dim)
-          encode_fp8_key(p.s, Slot{keys.stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
-      }
+    if (device::any(hard_key)) DEVICE_ROLLED
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t at = device::shuffle(now.key, v);
+      if (device::shuffle(static_cast<int>(hard_key), v) &&
+          device::lane() * kGroup < p.s.format.head_dim)
+        encode_fp8_key(p.s, Slot{keys.stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
+    }
     settle_values(p, now.value, hard_value, values);
     write_slots(p, target, first, values.stage);
     first = next;

@@ -25,6 +25,7 @@ struct LastWriter {
   }
   // The entry of a slot, -1: none.
   DEVICE_FUNCTION int find(int32_t slot) const {
+    DEVICE_ROLLED
     for (int entry = first_entry(slot);; entry = (entry + 1) & (kWriterEntries - 1)) {
       const int32_t there = slots[entry];
       if (there == slot) return entry;
@@ -34,15 +35,18 @@ struct LastWriter {
   // All threads of the block; tokens [begin, end) are the block's, `end` - `begin` <=
   // kWriterTokens. Contains barriers.
   DEVICE_FUNCTION void collect(const Source& s, int64_t begin, int64_t end) {
+    DEVICE_ROLLED
     for (int i = device::thread(); i < kWriterEntries; i += device::threads()) {
       slots[i] = kNoSlot;
       tokens[i] = -1;
     }
     device::sync_block();
+    DEVICE_ROLLED
     for (int64_t t = begin + device::thread(); t < end; t += device::threads()) {
       const int32_t slot = static_cast<int32_t>(slot_of(s, t));
       if (slot < 0) continue;
       int entry = first_entry(slot);
+      DEVICE_ROLLED
       for (;; entry = (entry + 1) & (kWriterEntries - 1)) {
         const int32_t there = device::atomic_cas(&slots[entry], kNoSlot, slot);
         if (there == kNoSlot || there == slot) break;
@@ -61,6 +65,7 @@ struct LastWriter {
   DEVICE_FUNCTION void scan(const Source& s, int64_t begin) {
     constexpr int kBatch = 8;  // loads in flight
     const auto* mapping = static_cast<const Index*>(s.slot_mapping.data);
+    DEVICE_ROLLED
     for (int64_t t = begin + device::thread(); t < s.tokens;
          t += int64_t{device::threads()} * kBatch) {
       Index slot[kBatch];
@@ -73,6 +78,7 @@ struct LastWriter {
       DEVICE_UNROLL
       for (int i = 0; i < kBatch; ++i)
         if (slots[first_entry(static_cast<int32_t>(slot[i]))] != kNoSlot) taken |= 1u << i;
+      DEVICE_ROLLED
       for (int i = 0; taken >> i; ++i) {
         if (!(taken >> i & 1)) continue;
         const int64_t token = t + int64_t{i} * device::threads();

@@ -55,18 +55,20 @@ DEVICE_FUNCTION void stage_codes(uint8_t* stage, int at, int bits, uint32_t word
   }
 }
 
-struct alignas(16) Piece16 {
-  uint32_t x[4];
-};
 template <class Piece>
 DEVICE_FUNCTION void copy_pieces(uint8_t* to, const uint8_t* from, int bytes) {
-  for (int i = device::lane(); i < bytes / static_cast<int>(sizeof(Piece)); i += device::kWave)
-    reinterpret_cast<Piece*>(to)[i] = reinterpret_cast<const Piece*>(from)[i];
+  constexpr int kBytes = sizeof(Piece);
+  DEVICE_ROLLED
+  for (int at = device::lane() * kBytes; at < bytes; at += device::kWave * kBytes)
+    if constexpr (kBytes == 16)
+      device::store16(to + at, device::load16<Piece>(from + at));
+    else
+      *reinterpret_cast<Piece*>(to + at) = *reinterpret_cast<const Piece*>(from + at);
 }
 // A run, by a wave.
 DEVICE_FUNCTION void copy_run(const StageFormat& s, uint8_t* to, const uint8_t* from, int bytes) {
   if (s.piece == 16)
-    copy_pieces<Piece16>(to, from, bytes);
+    copy_pieces<device::Words4>(to, from, bytes);
   else if (s.piece == 4)
     copy_pieces<uint32_t>(to, from, bytes);
   else

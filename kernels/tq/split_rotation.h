@@ -12,10 +12,10 @@ namespace tq {
 
 inline constexpr float kHighest = 256;  // of the high part, so that f16's low one is not denormal
 
-struct alignas(16) Halves8 {
+struct Halves8 {
   uint32_t pair[4];
 };
-struct alignas(16) Floats4 {
+struct Floats4 {
   float x[4];
 };
 
@@ -47,6 +47,7 @@ struct SplitPi {
 template <int D>
 DEVICE_FUNCTION void fetch_rotation(const Rotation& pi, Floats4* to) {
   constexpr int kPieces = D / 4;  // of a row
+  DEVICE_ROLLED
   for (int i = device::thread(); i < D * kPieces; i += device::threads())
     device::copy_async16(to + i, pi.data + (i / kPieces) * pi.stride[0] + i % kPieces * 4, true);
 }
@@ -58,8 +59,9 @@ DEVICE_FUNCTION SplitPi<D> split_rotation(const Floats4* fetched, Halves8* parts
                                           Scratch& scratch) {
   using Pi = SplitPi<D>;
   float largest = 0;
+  DEVICE_ROLLED
   for (int i = device::thread(); i < D * D / 4; i += device::threads()) {
-    const Floats4 four = fetched[i];
+    const Floats4 four = device::load16<Floats4>(fetched + i);
     DEVICE_UNROLL
     for (int e = 0; e < 4; ++e) largest = device::max(largest, device::abs(four.x[e]));
   }
@@ -67,9 +69,10 @@ DEVICE_FUNCTION SplitPi<D> split_rotation(const Floats4* fetched, Halves8* parts
   const float inverse = device::divide(1.0f, largest);
   float rest = 0;
   auto* pairs = reinterpret_cast<uint32_t*>(parts);
+  DEVICE_ROLLED
   for (int i = device::thread(); i < D * D / 4; i += device::threads()) {
     const int row = i / (D / 4), chunk = i % (D / 4) / 2;
-    const Floats4 four = fetched[i];
+    const Floats4 four = device::load16<Floats4>(fetched + i);
     DEVICE_UNROLL
     for (int n = 0; n < 2; ++n) {
       float q[2];
@@ -107,7 +110,8 @@ DEVICE_FUNCTION void add_products(float (&sum)[2][4][4], const Vectors32<D>& x, 
   for (int from = 0; from < D / 32; ++from) {
     DEVICE_UNROLL
     for (int n = 0; n < 4; ++n) {
-      const Halves8 b = part[SplitPi<D>::chunk_at(first + 8 * n + group, from * 4 + member)];
+      const Halves8 b = device::load16<Halves8>(
+          part + SplitPi<D>::chunk_at(first + 8 * n + group, from * 4 + member));
       DEVICE_UNROLL
       for (int step = 0; step < 2; ++step) {
         const uint32_t b_pair[2] = {b.pair[2 * step], b.pair[2 * step + 1]};

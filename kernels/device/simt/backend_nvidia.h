@@ -102,6 +102,24 @@ inline float exp2_fast(float x) {
 }
 
 // Memory.
+inline void check_aligned16(const void* at, const char* what, Site site) {
+  if (reinterpret_cast<uintptr_t>(at) % 16)
+    simt::fail(std::string(what) + ": the address is not aligned to 16 bytes", site);
+}
+template <class T>
+T load16(const void* from, Site site = Site::current()) {
+  static_assert(sizeof(T) == 16);
+  check_aligned16(from, "load16", site);
+  T value;
+  std::memcpy(&value, from, 16);
+  return value;
+}
+template <class T>
+void store16(void* global, const T& value, Site site = Site::current()) {
+  static_assert(sizeof(T) == 16);
+  check_aligned16(global, "store16", site);
+  std::memcpy(global, &value, 16);
+}
 struct Words4 {
   uint32_t x[4];
 };
