@@ -11,6 +11,7 @@
 #include "harness/judge/compare.h"
 #include "harness/ops/tq_cards.h"
 #include "harness/ops/tq_encode_judge.h"
+#include "harness/ops/tq_quality.h"
 
 namespace harness {
 namespace {
@@ -190,6 +191,9 @@ class EncodeCard final : public Card {
       verdict.reason += ", non-finite metadata in " + std::to_string(accepted.nonfinite) + " slots, first " +
                         accepted.first_nonfinite;
     }
+    if (verdict.status == Status::pass)
+      if (std::string quality = encode_quality(c, it->second); !quality.empty())
+        verdict.notes.push_back(std::move(quality));
     return verdict;
   }
 
