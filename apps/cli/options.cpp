@@ -44,14 +44,18 @@ const CLI::Validator kSeconds(
     },
     "");
 
-void add_cases(CLI::App& app, Options& o) {
-  app.add_option("ops", o.ops, "ops, \"qsa.attend\" or \"attend\"; none: all")->type_name("");
+void add_shapes(CLI::App& app, Options& o, const char* group) {
   repeated(app, "-a,--axis", "AXIS", o.axes,
            "name=v1,v2 or name=from:to:*2 (also :+step); [5,7] is one value")
-      ->group("Cases");
+      ->group(group);
   app.add_option("-p,--preset", o.preset, "shapes of a model, see `list`; -a overrides them")
       ->type_name("NAME")
-      ->group("Cases");
+      ->group(group);
+}
+
+void add_cases(CLI::App& app, Options& o) {
+  app.add_option("ops", o.ops, "ops, \"qsa.attend\" or \"attend\"; none: all")->type_name("");
+  add_shapes(app, o, "Cases");
   app.add_option("-f,--filter", o.filter, "only cases whose id matches")
       ->type_name("REGEX")
       ->group("Cases");
@@ -285,6 +289,8 @@ std::string examples_of(const Tool& tool, const VerbName& verb) {
     case Verb::list:
       add("");
       add(" dump.safetensors ids.npy");
+      add(tool.families[0] == "tq" ? " decode --dispatch -p qwen3-4b-k8v4 --profile sm_80,sm_90"
+                                   : " attend --dispatch -a rows=64 --profile sm_80,sm_90");
       break;
     case Verb::compare:
       add(" base.csv new.csv --md report.md         # exit 4: slower, 3: noise, 0: neither");
@@ -392,6 +398,17 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       app.add_option("files", o.files,
                      "safetensors or .npy files, ops, presets; none: all ops and presets")
           ->type_name("");
+      app.add_flag("--dispatch", o.dispatch,
+                   "which kernels serve the ops on which GPU, and their launches; needs no GPU")
+          ->group("Dispatch");
+      app.add_option("--profile", o.profiles,
+                     "GPUs of datasets/profiles.csv, by name or architecture; default: all")
+          ->delimiter(',')
+          ->type_name("A,B")
+          ->group("Dispatch");
+      add_shapes(app, o, "Dispatch");
+      repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones")
+          ->group("Dispatch");
       break;
     case Verb::compare:
       add_comparing(app, o);

@@ -10,6 +10,9 @@
 namespace device {
 
 inline int multiprocessors() { throw LaunchError("the hip backend has no host side yet"); }
+inline int64_t shared_bytes_of_block() {
+  throw LaunchError("the hip backend has no host side yet");
+}
 
 template <class... Params, class... Arguments>
 void launch(void (*)(Params...), Grid, int, size_t, void*, Arguments&&...) {
