@@ -5,12 +5,14 @@
 #include <string>
 
 #include "cli/session.h"
+#include "cli/target.h"
 
 namespace cli {
 
-// Runs case `index` of this very command in a child, and takes its rows over. A child that crashes
-// or hangs costs the row that it was at; another child goes on with the rest of the case.
+// Runs case `index` of this very command in a child, which gets the roofs of the target, and takes
+// its rows over. A child that crashes or hangs costs the row that it was at; another child goes on with the rest of the case.
 // `fallback`: the row for a child that dies before it begins any.
-void run_isolated(Session& session, const VerbName& verb, int index, const harness::Row& fallback);
+void run_isolated(Session& session, const Target& target, const VerbName& verb, int index,
+                  const harness::Row& fallback);
 
 }  // namespace cli

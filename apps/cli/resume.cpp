@@ -13,8 +13,9 @@ namespace cli {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kKey{"case_id", "tool", "op",     "impl", "seed",
-                                               "device",  "l2",   "launch", "repro"};
+constexpr auto kKey = std::to_array<std::string_view>({"case_id", "tool", "op", "impl", "seed",
+                                                       "device", "driver", "toolkit", "l2",
+                                                       "launch", "repro"});
 
 // RFC 4180; the writer keeps a row on one line.
 std::vector<std::string> cells_of(const std::string& line) {
@@ -51,8 +52,9 @@ harness::Status status_from(const std::string& word) {
   throw harness::BadRequest(fmt::format("unknown status '{}' in a row", word));
 }
 
-std::map<std::string, std::string> read_rows(const std::string& csv) {
-  std::map<std::string, std::string> rows;
+std::map<std::string, harness::Row> read_earlier_rows(const std::string& csv, std::string_view tool,
+                                                      std::string_view git_sha) {
+  std::map<std::string, harness::Row> rows;
   std::ifstream file(csv, std::ios::binary);
   std::string line;
   if (!std::getline(file, line)) return rows;
@@ -65,7 +67,12 @@ std::map<std::string, std::string> read_rows(const std::string& csv) {
     if (cells.size() != harness::kColumns.size()) continue;
     harness::Row row;
     for (size_t i = 0; i < cells.size(); ++i) row.set(harness::kColumns[i], cells[i]);
-    rows[row_key(row)] = row.text("status");
+    if (row.text("tool") == tool && row.text("git_sha") != git_sha)
+      throw harness::BadRequest(fmt::format(
+          "{}: holds rows of {} {}, and this is {}: --resume goes on with the rows of one binary; "
+          "name another file",
+          csv, tool, row.text("git_sha"), git_sha));
+    rows[row_key(row)] = std::move(row);
   }
   return rows;
 }

@@ -7,6 +7,7 @@
 #include "cli/verbs.h"
 #include "harness/measure/gpu_monitor.h"
 #include "harness/measure/roofs.h"
+#include "harness/run/message.h"
 
 namespace cli {
 
@@ -43,12 +44,12 @@ class RoofBench {
             },
             harness::probe_bytes(device)) {}
 
-  harness::Ceilings run() {
+  std::vector<Row> run() {
     if (set_.probes().empty())
       session_.say(fmt::format("{}: no roofs, because its plugins have no probes (roof.read ...)",
                                device_.name()));
     for (const Probe& probe : set_.probes()) measure(probe);
-    return harness::ceilings_of(roofs_);
+    return rows_;
   }
 
  private:
@@ -67,6 +68,11 @@ class RoofBench {
                             ? harness::Launch::graph
                             : harness::Launch::stream;
     row.set("launch", std::string(name_of(launch)));
+    if (const Row* earlier = session_.earlier(row)) {
+      rows_.push_back(*earlier);
+      session_.there(row);
+      return;
+    }
     Verdict verdict;
     try {
       auto rules = rules_of(session_.options());
@@ -85,7 +91,7 @@ class RoofBench {
       verdict.status = Status::error;
       verdict.reason = e.what();
     }
-    session_.finish_row(std::move(row), verdict);
+    rows_.push_back(session_.finish_row(std::move(row), verdict));
   }
 
   Session& session_;
@@ -93,6 +99,7 @@ class RoofBench {
   harness::GpuMonitor monitor_;
   harness::ProbeSet set_;
   std::vector<harness::Roof> roofs_;
+  std::vector<Row> rows_;
 };
 
 }  // namespace
@@ -101,7 +108,24 @@ void measure_roofs(Session& session, Target& target) {
   for (const auto& device : target.devices()) {
     if (!device.timed()) continue;
     device.select();
-    target.ceilings[device.name()] = RoofBench(session, target, device).run();
+    target.roofs[device.name()] = RoofBench(session, target, device).run();
+  }
+}
+
+std::string lines_of_roofs(const Target& target) {
+  std::string lines;
+  for (const auto& [device, rows] : target.roofs)
+    for (const Row& row : rows)
+      lines += Session::kRoofLine + device + " " +
+               harness::to_line({harness::Message::Kind::row, row, {}, false, true, {}, {}}) + "\n";
+  return lines;
+}
+
+void take_roofs(const Session& session, Target& target) {
+  for (const std::string& line : session.handed_roofs()) {
+    const size_t blank = line.find(' ');
+    if (const auto message = harness::from_line(line.substr(blank + 1)))
+      target.roofs[line.substr(0, blank)].push_back(message->row);
   }
 }
 

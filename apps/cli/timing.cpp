@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "cli/work.h"
+#include "harness/measure/ceilings.h"
 #include "harness/measure/kernel_timer.h"
 #include "harness/measure/sampling.h"
 #include "harness/plugins/errors.h"
@@ -255,12 +256,10 @@ class DeviceBench {
 
   // Roofs, and whether the time is possible at all.
   void set_roofs(Row& row, Verdict& v, const harness::Summary& summary, Cache cache) {
-    const auto found = target_.ceilings.find(device_.name());
-    const harness::Ceilings none;
     harness::Work work{truth_.card().cost(truth_.made()), 0, dtype_of(truth_)};
     for (const auto& [name, t] : candidates_.front().placement->results())
       work.written_bytes += static_cast<uint64_t>(t.count()) * toolkit::bytes_of(t.dtype);
-    const auto standing = stand(found == target_.ceilings.end() ? none : found->second, work, cache,
+    const auto standing = stand(harness::ceilings_of(target_.roofs[device_.name()]), work, cache,
                                 device_.info().l2_bytes, summary);
     if (standing.roof_gbps > 0) row.set("roof_gbps", standing.roof_gbps);
     if (standing.roof_gflops > 0) row.set("roof_gflops", standing.roof_gflops);

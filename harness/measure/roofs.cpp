@@ -348,22 +348,4 @@ Roof ProbeSet::measure(const Probe& probe, Launch launch, const SamplingRules& r
   return roof;
 }
 
-Ceilings ceilings_of(const std::vector<Roof>& roofs) {
-  Ceilings best;
-  for (const Roof& roof : roofs) {
-    if (!roof.wrong.empty() || roof.time.median <= 0) continue;
-    const Probe& probe = *roof.probe;
-    const double amount = probe.op == "roof.mma" ? roof.cost.flops : roof.cost.bytes;
-    if (amount <= 0) continue;
-    Ceiling& ceiling = probe.op == "roof.mma"       ? (probe.dtype == TK_F16 ? best.f16 : best.bf16)
-                       : probe.cache == Cache::warm ? best.l2
-                                                    : best.memory;
-    ceiling.fastest = std::max(ceiling.fastest, amount / roof.time.min * 1e-3);
-    if (amount / roof.time.median * 1e-3 <= ceiling.median) continue;
-    ceiling.median = amount / roof.time.median * 1e-3;
-    ceiling.source = probe.id;
-  }
-  return best;
-}
-
 }  // namespace harness

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/measure/ceilings.h"
 #include "harness/measure/kernel_timer.h"
 #include "harness/measure/sampling.h"
+#include "harness/ops/card.h"
 #include "harness/plugins/device.h"
 
 namespace harness {
@@ -107,8 +107,4 @@ class ProbeSet {
 
 // How large the streams of a device are: 1 GiB, less on a small one.
 uint64_t probe_bytes(const Device& device);
-
-// The best of the roofs that gave a right result.
-Ceilings ceilings_of(const std::vector<Roof>& roofs);
-
 }  // namespace harness

@@ -49,6 +49,35 @@ TEST(Roofs, RowsOfTheRunAreHeldToThem) {
   EXPECT_NEAR(std::stod(column(rows, "roof_pct").back()), 50, 1);
 }
 
+TEST(Roofs, RowsOfIsolatedCasesAreHeldToThemToo) {  // once "unknown": the children had none
+  const auto csv = test::scratch("isolated.csv");
+  const auto ran = run_tool("qsa-bench run" + kCase + "--isolate --roofs" + kDevice + "--csv " + csv,
+                            "MEASURED_GBPS=0.5");
+  EXPECT_EQ(ran.code, 0) << ran.all();
+  const auto rows = test::parse_csv(test::read_file(csv));
+  EXPECT_EQ(column(rows, "op"),
+            (std::vector<std::string>{"roof.read", "roof.empty", "roof.empty", "qsa.expand"}));
+  EXPECT_EQ(column(rows, "roof_source").back(), "roof.read/stream, measured in this run");
+  EXPECT_NEAR(std::stod(column(rows, "roof_pct").back()), 50, 1);
+  const auto impossible =
+      run_tool("qsa-bench run" + kCase + "--isolate --roofs" + kDevice, "MEASURED_GBPS=100");
+  EXPECT_EQ(impossible.code, 3) << impossible.all();
+}
+
+TEST(Roofs, AResumedRunGoesOnWithThoseThatItHas) {
+  for (const std::string isolate : {"", " --isolate"}) {
+    const auto csv = test::scratch("resumed" + isolate + ".csv");
+    const std::string sweep = "qsa-bench run expand -a topk=2048 --resume --roofs" + isolate +
+                              kDevice + "--csv '" + csv + "' ";
+    EXPECT_EQ(run_tool(sweep + "-a ctx=4000").code, 0);
+    EXPECT_EQ(run_tool(sweep + "-a ctx=4000,6000").code, 0);
+    const auto rows = test::parse_csv(test::read_file(csv));
+    EXPECT_EQ(column(rows, "op"), (std::vector<std::string>{"roof.read", "roof.empty", "roof.empty",
+                                                            "qsa.expand", "qsa.expand"}));
+    EXPECT_NEAR(std::stod(column(rows, "roof_pct").back()), 50, 1);
+  }
+}
+
 TEST(Roofs, WithoutThemTheRoofIsUnknownAndThereIsNoPercentage) {  // B44
   const auto csv = test::scratch("unknown.csv");
   EXPECT_EQ(run_tool("qsa-bench run" + kCase + kDevice + "--csv " + csv).code, 0);
