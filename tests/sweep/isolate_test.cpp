@@ -56,6 +56,27 @@ TEST(Isolate, BenchLosesOneRow) {
         bad, run_tool("qsa-bench run" + kFive + kBench + fake(bad.implementation)));
 }
 
+// Real kernels; tests/sweep/third_case.cu is also what a GPU is tried with.
+TEST(Isolate, AKernelOnSimtCostsOneRow) {
+  const Bad bad[] = {
+      {"third-faults", "crash", "killed by signal 11 (Segmentation fault)"},
+      {"third-hangs", "timeout", "did not end within 5 s (--timeout)"},
+      {"third-throws", "error", "thrown for three rows"},
+  };
+  for (const auto& b : bad) {
+    SCOPED_TRACE(b.implementation);
+    const auto ran =
+        run_tool("qsa-verify run expand -a requests=1:5 --isolate --timeout 5 --csv - -q -d simt "
+                 "--plugin " TOOLKIT_THIRD_CASE " --impl " +
+                 std::string(b.implementation));
+    EXPECT_EQ(ran.code, 5) << ran.all();
+    const auto rows = parse_csv(ran.out);
+    EXPECT_EQ(column(rows, "status"), (Words{"pass", "pass", b.status, "pass", "pass"}));
+    EXPECT_TRUE(has(column(rows, "reason").at(2), b.reason));
+    EXPECT_TRUE(has(ran.err, "ERROR 1 of 5"));
+  }
+}
+
 TEST(Isolate, OtherImplementationsOfTheCaseKeepTheirRows) {
   const auto ran =
       run_tool("qsa-verify run" + kFive + fake("third-faults,third-breaks-context,fourth-hangs"));
