@@ -75,12 +75,12 @@ place_ccache() {
   say "ccache: $cache is not writable; using $CCACHE_DIR"
 }
 
-# configure_and_build BUILD_DIR [targets...]
+# configure_and_build BUILD_DIR [targets...]; TOOLKIT_GIT_SHA is the revision of a tree without its history.
 configure_and_build() {
   local dir=$1
   shift
   place_ccache
-  cmake -S . -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$dir.configure.log" 2>&1 || {
+  cmake -S . -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTOOLKIT_GIT_SHA="${TOOLKIT_GIT_SHA-}" >"$dir.configure.log" 2>&1 || {
     cat "$dir.configure.log"
     say "error: configuring failed, see above"
     return 1
