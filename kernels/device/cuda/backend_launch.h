@@ -48,6 +48,15 @@ inline int64_t shared_bytes_of_block() {
       planning() ? int64_t(planning()->device->shared_bytes_per_block) : 0);
 }
 
+inline void copy_memory(void* to, const void* from, size_t bytes, void* stream) {
+  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                                            static_cast<cudaStream_t>(stream));
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw LaunchError(std::string("a copy within the device: ") + cudaGetErrorName(error) + " (" +
+                    cudaGetErrorString(error) + ")");
+}
+
 // Enqueues kernel(arguments...) and returns.
 template <class... Params, class... Arguments>
 void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
