@@ -81,12 +81,11 @@ void run_isolated(Session& session, const Target& target, const VerbName& verb, 
   words.insert(words.end(), o.words.begin(), o.words.end());
   for (bool more = true; more && !session.should_stop();) {
     Child child(session);
-    const auto end =
-        harness::run_child(words, lines_of_roofs(target) + session.keys_of(fallback.text("case_id")),
-                           o.timeout_s, [&](const std::string& line) {
-                             if (const auto message = harness::from_line(line))
-                               child.take(*message);
-                           });
+    const auto end = harness::run_child(
+        words, lines_of_roofs(target) + session.keys_of(fallback.text("case_id")), o.timeout_s,
+        [&](const std::string& line) {
+          if (const auto message = harness::from_line(line)) child.take(*message);
+        });
     more = child.wants_another(end, fallback);
   }
 }

@@ -10,8 +10,8 @@
 namespace cli {
 
 // Runs case `index` of this very command in a child, which gets the roofs of the target, and takes
-// its rows over. A child that crashes or hangs costs the row that it was at; another child goes on with the rest of the case.
-// `fallback`: the row for a child that dies before it begins any.
+// its rows over. A child that crashes or hangs costs the row that it was at; another child goes on
+// with the rest of the case. `fallback`: the row for a child that dies before it begins any.
 void run_isolated(Session& session, const Target& target, const VerbName& verb, int index,
                   const harness::Row& fallback);
 

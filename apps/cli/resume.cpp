@@ -13,9 +13,9 @@ namespace cli {
 
 namespace {
 
-constexpr auto kKey = std::to_array<std::string_view>({"case_id", "tool", "op", "impl", "seed",
-                                                       "device", "driver", "toolkit", "l2",
-                                                       "launch", "repro"});
+constexpr auto kKey =
+    std::to_array<std::string_view>({"case_id", "tool", "op", "impl", "seed", "device", "driver",
+                                     "toolkit", "l2", "launch", "repro"});
 
 // RFC 4180; the writer keeps a row on one line.
 std::vector<std::string> cells_of(const std::string& line) {

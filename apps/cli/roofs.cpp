@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/timing.h"
 #include "cli/verbs.h"
 #include "harness/measure/gpu_monitor.h"
 #include "harness/measure/roofs.h"
+#include "harness/report/read_rows.h"
 #include "harness/run/message.h"
 
 namespace cli {
@@ -30,6 +33,9 @@ std::string note_of(const harness::Roof& roof, const std::vector<harness::Roof>&
                         (roof.time.median - before.back().time.median) / 10);
   return note;
 }
+
+// A kernel that copies has to keep up with the runtime's own copy, or it is no roof.
+constexpr double kLeastOfMemcpy = 97;  // percent
 
 class RoofBench {
  public:
@@ -64,7 +70,7 @@ class RoofBench {
                                  measuring_flags(session_.options())));
     row.set("dtype", std::string(probe.dtype ? toolkit::name_of(probe.dtype) : ""));
     row.set("l2", std::string(name_of(probe.cache)));
-    const auto launch = session_.options().launch == "graph" && device_.graphs()
+    const auto launch = session_.options().launch == "graph" && device_.graphs() && !probe.by_stream
                             ? harness::Launch::graph
                             : harness::Launch::stream;
     row.set("launch", std::string(name_of(launch)));
@@ -85,6 +91,7 @@ class RoofBench {
       set_readings(row, monitor_, roof.time);
       if (!roof.wrong.empty()) verdict.status = Status::fail;
       verdict.reason = roof.wrong.empty() ? note_of(roof, roofs_) : roof.wrong;
+      hold_to_memcpy(verdict, row);
       hold_to_noise(verdict, roof.time, rules.max_noise_pct);
       roofs_.push_back(roof);
     } catch (const std::exception& e) {  // the other roofs can still be measured
@@ -92,6 +99,19 @@ class RoofBench {
       verdict.reason = e.what();
     }
     rows_.push_back(session_.finish_row(std::move(row), verdict));
+  }
+
+  void hold_to_memcpy(Verdict& verdict, const Row& row) const {
+    if (row.text("case_id") != "roof.copy/stream" || verdict.status != Status::pass) return;
+    const auto memcpy = std::ranges::find_if(
+        rows_, [](const Row& r) { return r.text("case_id") == "roof.copy/memcpy"; });
+    if (memcpy == rows_.end() || memcpy->text("status") != "pass") return;
+    const double pct = 100 * harness::number_in(row, "gbps").value_or(0) /
+                       harness::number_in(*memcpy, "gbps").value_or(0);
+    verdict.reason += fmt::format(", {:.1f} % of memcpy", pct);
+    if (pct >= kLeastOfMemcpy) return;
+    verdict.status = Status::inconclusive;
+    verdict.reason += fmt::format(", wanted at least {} %", kLeastOfMemcpy);
   }
 
   Session& session_;

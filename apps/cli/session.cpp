@@ -101,7 +101,8 @@ Session::Session(const Tool& tool, const VerbName& verb, const Options& options)
   open(options.markdown, harness::markdown_sink);
   out_ = seen.contains("-") ? stderr : stdout;
   if (!found_.empty() && (git_sha() == "unknown" || git_sha().ends_with("-dirty")))
-    say(fmt::format("note: {} has rows of a build that calls itself '{}', as this one does; that "
+    say(
+        fmt::format("note: {} has rows of a build that calls itself '{}', as this one does; that "
                     "they are the same binary is not checked",
                     options.csv, git_sha()));
   watchdog_ = std::make_unique<harness::Watchdog>(options.timeout_s, [this] { return give_up(); });

@@ -53,7 +53,7 @@ class Session {
   // Counts, writes and prints one row, and returns it as it is written. `judged` is false for rows
   // that time something which is no kernel under test.
   harness::Row finish_row(harness::Row row, harness::Verdict verdict, bool survived = false,
-                  bool judged = true);
+                          bool judged = true);
   void bad_input(const std::string& file, const std::string& what);  // a file that cannot be judged
   bool should_stop() const { return stop_; }  // --fail-fast and a case did not pass
   // The row is there already (--resume, or an earlier child of this case) and counts as it is.

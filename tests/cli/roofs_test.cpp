@@ -51,8 +51,9 @@ TEST(Roofs, RowsOfTheRunAreHeldToThem) {
 
 TEST(Roofs, RowsOfIsolatedCasesAreHeldToThemToo) {  // once "unknown": the children had none
   const auto csv = test::scratch("isolated.csv");
-  const auto ran = run_tool("qsa-bench run" + kCase + "--isolate --roofs" + kDevice + "--csv " + csv,
-                            "MEASURED_GBPS=0.5");
+  const auto ran =
+      run_tool("qsa-bench run" + kCase + "--isolate --roofs" + kDevice + "--csv " + csv,
+               "MEASURED_GBPS=0.5");
   EXPECT_EQ(ran.code, 0) << ran.all();
   const auto rows = test::parse_csv(test::read_file(csv));
   EXPECT_EQ(column(rows, "op"),

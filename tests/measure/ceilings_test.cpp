@@ -52,8 +52,8 @@ TEST(Ceilings, AreTheBestOfTheRoofsRows) {
 
 TEST(Ceilings, AWrongOrFailedProbeIsNone) {
   for (const char* status : {"fail", "error", "timeout", "crash"})
-    EXPECT_EQ(harness::ceilings_of({roof("roof.read", "roof.read/stream", "u32", "cold", 4e6, 0, 1,
-                                         status)})
+    EXPECT_EQ(harness::ceilings_of(
+                  {roof("roof.read", "roof.read/stream", "u32", "cold", 4e6, 0, 1, status)})
                   .memory.median,
               0)
         << status;

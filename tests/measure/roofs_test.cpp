@@ -39,15 +39,17 @@ TEST_P(ProbesOnSimt, GiveWhatTheyHaveTo) {
   std::set<std::string> ids;
   for (const Probe& probe : set_.probes()) {
     ids.insert(probe.id);
-    const Probe::Width& width = probe.widths.front();
     if (probe.op == "roof.mma") continue;  // 4096 products of each wave: too long here, see below
-    ASSERT_EQ(run(probe, width), "") << probe.id;
-    EXPECT_EQ(probe.check(width), "") << probe.id;
+    for (const Probe::Width& width : probe.widths) {
+      ASSERT_EQ(run(probe, width), "") << probe.id << " with " << width.text;
+      EXPECT_EQ(probe.check(width), "") << probe.id << " with " << width.text;
+    }
   }
-  EXPECT_EQ(ids, (std::set<std::string>{"roof.read/stream", "roof.copy/stream", "roof.gather/256",
-                                        "roof.gather/512", "roof.gather/1024", "roof.gather/2048",
-                                        "roof.gather/4096", "roof.mma/bf16", "roof.mma/f16",
-                                        "roof.empty/nodes-1", "roof.empty/nodes-11"}));
+  EXPECT_EQ(ids,
+            (std::set<std::string>{"roof.read/stream", "roof.copy/memcpy", "roof.copy/stream",
+                                   "roof.gather/256", "roof.gather/512", "roof.gather/1024",
+                                   "roof.gather/2048", "roof.gather/4096", "roof.mma/bf16",
+                                   "roof.mma/f16", "roof.empty/nodes-1", "roof.empty/nodes-11"}));
 }
 
 TEST_P(ProbesOnSimt, WhatIsNotWrittenIsSeen) {
@@ -90,6 +92,7 @@ TEST(Probes, ReadManyTimesGivesManyTimesTheSum) {
   call.tensor("sums", TK_U32, {3}, sums);
   call.scalar("blocks", 3);
   call.scalar("passes", 5);
+  call.scalar("in_flight", 4);
   ASSERT_EQ(registry.implementations("simt", "roof.read").front().op->run(&call.call()), TK_OK);
   EXPECT_EQ(sums[0] + sums[1] + sums[2], 5u * ((1u << 20) - 1));
 }

@@ -65,10 +65,10 @@ TEST(Isolate, AKernelOnSimtCostsOneRow) {
   };
   for (const auto& b : bad) {
     SCOPED_TRACE(b.implementation);
-    const auto ran =
-        run_tool("qsa-verify run expand -a requests=1:5 --isolate --timeout 5 --csv - -q -d simt "
-                 "--plugin " TOOLKIT_THIRD_CASE " --impl " +
-                 std::string(b.implementation));
+    const auto ran = run_tool(
+        "qsa-verify run expand -a requests=1:5 --isolate --timeout 5 --csv - -q -d simt "
+        "--plugin " TOOLKIT_THIRD_CASE " --impl " +
+        std::string(b.implementation));
     EXPECT_EQ(ran.code, 5) << ran.all();
     const auto rows = parse_csv(ran.out);
     EXPECT_EQ(column(rows, "status"), (Words{"pass", "pass", b.status, "pass", "pass"}));
