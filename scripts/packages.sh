@@ -3,7 +3,7 @@
 # Debian 12 is tried; Ubuntu 24.04 has the same package names and is untried.
 
 required_packages="build-essential cmake ninja-build ccache git ca-certificates libcli11-dev libbenchmark-dev
-  libeigen3-dev libfccp-dev nlohmann-json3-dev libgtest-dev libfmt-dev libboost-context-dev"
+  libeigen3-dev nlohmann-json3-dev libgtest-dev libfmt-dev libboost-context-dev"
 # Device-only compilation for gfx942/gfx950; its tests are skipped where no archive has it.
 optional_packages="clang-22 lld-22"
 

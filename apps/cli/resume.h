@@ -20,8 +20,8 @@ bool key_is_of(const std::string& key, const std::string& case_id);
 harness::Status status_from(const std::string& word);  // throws BadRequest
 
 // The rows of a CSV file by their keys; none where there is no such file. Throws BadRequest where
-// it has other columns, or a row of this tool in another revision: one file must not hold the times
-// of two binaries as if they were one run.
+// it is no table of rows, or a row of this tool in another revision: one file must not hold the
+// times of two binaries as if they were one run.
 std::map<std::string, harness::Row> read_earlier_rows(const std::string& csv, std::string_view tool,
                                                       std::string_view git_sha);
 

@@ -9,7 +9,7 @@
 #include <regex>
 #include <stdexcept>
 
-#include "harness/compare/table.h"
+#include "harness/report/table.h"
 #include "harness/generate/axes.h"
 #include "harness/plugins/errors.h"
 

@@ -129,7 +129,7 @@ TEST(Report, BadInputIsNamed) {
   EXPECT_TRUE(has(err("/nowhere.csv --md -"), "/nowhere.csv: cannot be read"));
   EXPECT_TRUE(has(err(written("peer.csv", "op,shape\na,b\n") + " --md -"), "no column 'case_id'"));
   EXPECT_TRUE(has(err(written("short.csv", "op,case_id,status\na,b\n") + " --md -"),
-                  "row 1 has 2 fields, the header has 3"));
+                  "short.csv:2: 2 cells, the header has 3"));
   EXPECT_TRUE(has(err(written("open.csv", "op,case_id,status\na,\"b,c\n") + " --md -"),
                   "ends inside a quoted field"));
   EXPECT_EQ(
