@@ -241,6 +241,10 @@ void add_report(CLI::App& app, Options& o) {
   app.add_option("--md", o.markdown, "the same as Markdown")->type_name("FILE");
   app.add_option("--datasheets", o.datasheets, "peaks to show beside measured roofs")
       ->type_name("FILE");
+  app.add_option("--peer", o.peer,
+                 "CSV op,shape,cold_us,warm_us of a peer's kernels on that device: one more "
+                 "implementation, side by side with ours")
+      ->type_name("FILE");
 }
 
 constexpr std::string_view kCompared =

@@ -70,6 +70,27 @@ TEST(Report, MachinesAreComparedCaseByCaseAndByGeometricMean) {
   EXPECT_FALSE(has(markdown(kH200), "Side by side"));
 }
 
+TEST(Report, APeersTimesStandBesideOursAndInNoVerdict) {
+  const std::string rows =
+      written("ours.csv",
+              "op,impl,case_id,device,dtype,l2,launch,status,time_us_median\n"
+              "qsa.attend,portable,\"qsa.attend/axes:requests=8,ctx=32768,ragged=0,heads=24,kv=2,"
+              "dim=256,page=64,width=2051\",NVIDIA H200,bf16,cold,graph,pass,100\n");
+  const std::string peer = written("seed.csv",
+                                   "op,shape,cold_us,warm_us\nempty,-,1,1\n"
+                                   "attend,decode|rows=8|ctx=32768|heads=24/2,250,240\n");
+  const auto ran = run_tool("qsa-bench report " + rows + " --peer " + peer + " --md -");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(has(ran.err, "no case of ours is 'empty -'"));
+  EXPECT_TRUE(has(ran.out, "PASS 1 of 1"));
+  EXPECT_TRUE(has(ran.out, "peer seed.csv, not judged"));
+  EXPECT_TRUE(has(ran.out, "| 100.0 | unknown | 250.0 | unknown | 0.40× |"));
+  const auto two =
+      run_tool("qsa-bench report " + rows + " " + kSynthetic + " --peer " + peer + " --md -");
+  EXPECT_EQ(two.code, 2);
+  EXPECT_TRUE(has(two.err, "its times are of one device"));
+}
+
 TEST(Report, RowsFasterThanTheirRoofAreFlaggedAndUnknownRoofsAreNamed) {
   const std::string both = page(kH200 + " " + kSynthetic);
   EXPECT_TRUE(has(both, "faster than its roof: 150.0 % of its measured roof"));
