@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of an oracle that do not depend on each other, on all cores of the host.
+// Work that falls into parts which do not depend on each other, such as the rows of an oracle, on all
+// cores of the host.
 #pragma once
 
 #include <algorithm>

@@ -125,7 +125,7 @@ int bench(const Tool& tool, const VerbName& verb, const Options& options) {
           if (session.should_stop()) return 0;
           session.progress(done++, all, id);
           if (!session.options().isolate) return work();
-          run_isolated(session, target, verb, index, row());
+          run_isolated(session, verb, index, row(), lines_of_roofs(target));
           return 0;
         },
         thrown);

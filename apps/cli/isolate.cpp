@@ -5,7 +5,6 @@
 
 #include <optional>
 
-#include "cli/roofs.h"
 #include "harness/run/isolate.h"
 #include "harness/run/message.h"
 
@@ -73,19 +72,19 @@ class Child {
 
 }  // namespace
 
-void run_isolated(Session& session, const Target& target, const VerbName& verb, int index,
-                  const Row& fallback) {
+void run_isolated(Session& session, const VerbName& verb, int index, const Row& fallback,
+                  const std::string& roofs) {
   const Options& o = session.options();
   std::vector<std::string> words{std::string(session.tool().name), std::string(verb.word),
                                  fmt::format("--isolated-case={}", index)};
   words.insert(words.end(), o.words.begin(), o.words.end());
   for (bool more = true; more && !session.should_stop();) {
     Child child(session);
-    const auto end = harness::run_child(
-        words, lines_of_roofs(target) + session.keys_of(fallback.text("case_id")), o.timeout_s,
-        [&](const std::string& line) {
-          if (const auto message = harness::from_line(line)) child.take(*message);
-        });
+    const auto end = harness::run_child(words, roofs + session.keys_of(fallback.text("case_id")),
+                                        o.timeout_s, [&](const std::string& line) {
+                                          if (const auto message = harness::from_line(line))
+                                            child.take(*message);
+                                        });
     more = child.wants_another(end, fallback);
   }
 }

@@ -5,14 +5,13 @@
 #include <string>
 
 #include "cli/session.h"
-#include "cli/target.h"
 
 namespace cli {
 
-// Runs case `index` of this very command in a child, which gets the roofs of the target, and takes
+// Runs case `index` of this very command in a child, which gets `roofs` (lines_of_roofs), and takes
 // its rows over. A child that crashes or hangs costs the row that it was at; another child goes on
 // with the rest of the case. `fallback`: the row for a child that dies before it begins any.
-void run_isolated(Session& session, const Target& target, const VerbName& verb, int index,
-                  const harness::Row& fallback);
+void run_isolated(Session& session, const VerbName& verb, int index, const harness::Row& fallback,
+                  const std::string& roofs = {});
 
 }  // namespace cli

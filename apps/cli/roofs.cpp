@@ -92,7 +92,7 @@ class RoofBench {
       if (!roof.wrong.empty()) verdict.status = Status::fail;
       verdict.reason = roof.wrong.empty() ? note_of(roof, roofs_) : roof.wrong;
       hold_to_memcpy(verdict, row);
-      hold_to_noise(verdict, roof.time, rules.max_noise_pct);
+      hold_to_noise(verdict, roof.time, rules.max_noise_pct, monitor_.readings().reasons);
       roofs_.push_back(roof);
     } catch (const std::exception& e) {  // the other roofs can still be measured
       verdict.status = Status::error;

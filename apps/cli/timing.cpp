@@ -72,10 +72,12 @@ void set_readings(Row& row, const harness::GpuMonitor& monitor, const harness::S
   row.set("throttled", int64_t{s.discarded > 0});
 }
 
-void hold_to_noise(Verdict& v, const harness::Summary& s, double most) {
+void hold_to_noise(Verdict& v, const harness::Summary& s, double most, uint64_t reasons) {
+  const std::string why = harness::throttle_words(reasons);
   if (s.discarded)
     append(v.reason, fmt::format("{} throttled samples {}", s.discarded,
                                  s.all_throttled ? "and no other" : "discarded"));
+  if (!why.empty()) append(v.reason, "clock held back by " + why);
   if (s.outliers) append(v.reason, fmt::format("{} of {} outliers", s.outliers, s.samples));
   if (v.status != Status::pass) return;
   // More thrown away than kept: the card was not in a state to be measured.
@@ -294,7 +296,7 @@ class DeviceBench {
           "right before timing, wrong as it was timed; " + outcome.verdict.reason;
     set_readings(row, monitor_, summary);
     set_roofs(row, outcome.verdict, summary, cache);
-    hold_to_noise(outcome.verdict, summary, most);
+    hold_to_noise(outcome.verdict, summary, most, monitor_.readings().reasons);
     row.set("digest", outcome.digest);
     session_.finish_row(std::move(row), outcome.verdict);
   }

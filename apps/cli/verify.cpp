@@ -45,7 +45,7 @@ int verify(const Tool& tool, const VerbName& verb, const Options& options) {
     const Planned& planned = plan.cases[i];
     session.progress(i, plan.cases.size(), planned.id);
     if (options.isolate)
-      run_isolated(session, target, verb, i, planned_row(session, target, planned));
+      run_isolated(session, verb, i, planned_row(session, target, planned));
     else
       judge(session, target, planned);
     const bool last_of_op = i + 1 == plan.cases.size() || plan.cases[i + 1].card != planned.card;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "run_tool.h"
 
@@ -92,6 +93,28 @@ TEST(Roofs, FasterThanItsRoofIsImpossibleAnd3) {
   EXPECT_EQ(ran.code, 3) << ran.all();
   EXPECT_TRUE(has(ran.out, "IMPOSSIBLE qsa.expand"));
   EXPECT_TRUE(has(ran.out, "roof.read/stream, measured in this run"));
+}
+
+// A management library that is none, where the loader finds it.
+TEST(CardState, TheReasonOfALoweredClockStandsInTheRow) {
+  const std::string library = test::scratch("libnvidia-ml.so.1"), csv = test::scratch("card.csv");
+  std::filesystem::create_symlink(TOOLKIT_FAKE_NVML, library);
+  const std::string folder = library.substr(0, library.rfind('/'));
+  const std::string run = "qsa-bench run" + kCase +
+                          "--plugin " TOOLKIT_MEASURED_DEVICE
+                          " -d measured:1 --launch stream --min-time 0.005 ";
+  const auto under = [&](const std::string& reasons) {
+    return run_tool(run + "--csv " + csv,
+                    "LD_LIBRARY_PATH=" + folder + " FAKE_NVML_REASONS=" + reasons);
+  };
+  EXPECT_EQ(under("0x4").code, 0);
+  EXPECT_EQ(under("0x80").code, 3);
+  const auto rows = test::parse_csv(test::read_file(csv));
+  EXPECT_EQ(column(rows, "clock_mhz"), (std::vector<std::string>{"1980", "1980"}));
+  EXPECT_EQ(column(rows, "throttled"), (std::vector<std::string>{"0", "1"}));
+  EXPECT_TRUE(has(column(rows, "reason")[0], "clock held back by power cap"));
+  EXPECT_TRUE(has(column(rows, "reason")[1], "throttled samples and no other"));
+  EXPECT_TRUE(has(column(rows, "reason")[1], "clock held back by power brake"));
 }
 
 TEST(Roofs, CopiesTakeTurnsWhereTheyAreEnoughAndElseItSaysWhatHelps) {

@@ -77,6 +77,43 @@ TEST(Isolate, AKernelOnSimtCostsOneRow) {
   }
 }
 
+const std::string kGolden = TOOLKIT_SOURCE_DIR "/datasets/golden/qsa.expand/";
+
+// The second of three dumps has three rows.
+void expect_two_good_dumps(const Bad& bad, const test::Ran& ran) {
+  SCOPED_TRACE(bad.implementation);
+  EXPECT_EQ(ran.code, 5) << ran.all();
+  const auto rows = parse_csv(ran.out);
+  EXPECT_EQ(column(rows, "status"), (Words{"pass", bad.status, "pass"}));
+  EXPECT_EQ(column(rows, "case_id").at(1), kGolden + "decode.safetensors");
+  EXPECT_TRUE(has(column(rows, "reason").at(1), bad.reason));
+  EXPECT_EQ(column(rows, "impl").at(1), std::string("fake/") + bad.implementation);
+}
+
+TEST(Isolate, OfLoadedAndReplayedDumpsOneIsLost) {
+  for (const auto& bad : kBad) {
+    std::string files, loaded;
+    for (const std::string name : {"i64", "decode", "len-short"}) {
+      const std::string file = kGolden + name + ".safetensors";
+      files += " " + file;
+      loaded += " --load " + file;
+    }
+    const std::string how = " --isolate --csv - -q --timeout 10 " + fake(bad.implementation);
+    expect_two_good_dumps(bad, run_tool("qsa-verify replay" + files + how));
+    expect_two_good_dumps(bad, run_tool("qsa-bench run expand" + loaded + how + kBench));
+  }
+}
+
+TEST(Isolate, ReplayedResultsAreJudgedAndAFileThatIsNoDumpIs2) {
+  const std::string candidates = TOOLKIT_SOURCE_DIR "/tests/data/candidates/";
+  const auto ran =
+      run_tool("qsa-verify replay --isolate --csv - -q " + candidates +
+               "qsa.expand.decode.right.safetensors " + candidates +
+               "qsa.expand.decode.token-off-by-one.safetensors " TOOLKIT_SOURCE_DIR "/README.md");
+  EXPECT_EQ(column(parse_csv(ran.out), "status"), (Words{"pass", "fail", "error"})) << ran.all();
+  EXPECT_EQ(ran.code, 1);
+}
+
 TEST(Isolate, OtherImplementationsOfTheCaseKeepTheirRows) {
   const auto ran =
       run_tool("qsa-verify run" + kFive + fake("third-faults,third-breaks-context,fourth-hangs"));
