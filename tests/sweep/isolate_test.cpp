@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One case of five faults, hangs, throws or ends the process: it costs one row.
+// One case of five faults, hangs, throws or ends the process: it costs one row (B43).
 #include <gtest/gtest.h>
 
 #include <cmath>

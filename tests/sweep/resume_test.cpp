@@ -51,6 +51,7 @@ int interrupt_after(const std::string& command_line, const std::string& csv, int
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+// B43
 TEST(Interrupt, DuringCase4Leaves3CompleteRowsAndResumeDoesTheRest) {
   for (const std::string isolate : {"", " --isolate"}) {
     const std::string csv = scratch("interrupted" + isolate + ".csv");
