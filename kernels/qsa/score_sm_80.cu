@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.score on matrix instructions, for 4 heads of 128 elements in bf16 or f16: decode, speculative
-// and prefill by one kernel.
+// qsa.score on matrix instructions, for up to 4 heads of 32, 64 or 128 elements in bf16 or f16:
+// decode, speculative and prefill by one kernel.
 //
 // A block holds the queries of a tile of rows in shared memory and each of its waves walks over
 // steps of 32 keys. The keys are the M side and go from global memory straight into the registers
@@ -27,12 +27,14 @@ namespace {
 
 using device::Words4;
 
-constexpr int kHeads = 4, kDims = 128;
-constexpr int kPieces = kDims / 32;  // 16-byte pieces of a key that one lane holds: t, t + 4, ...
-constexpr int kLaneKeys = 4;         // neighbouring keys of a lane
+constexpr int kHeads = 4;     // at most; missing ones are zeros
+constexpr int kLaneKeys = 4;  // neighbouring keys of a lane
 constexpr int kStep = 8 * kLaneKeys;
 constexpr int kQuad = 4;  // rows whose 16 columns are multiplied at once
-constexpr int kQuadWords = kQuad * kHeads * kDims / 8;  // their queries, in 16-byte words
+// 16-byte pieces of a key that one lane holds: member, member + 4, ...
+constexpr int pieces_of(int dims) { return dims / 32; }
+// The queries of four rows, in 16-byte words.
+constexpr int quad_words(int dims) { return kQuad * kHeads * dims / 8; }
 constexpr int kWaves = 8, kThreads = kWaves * device::kWave;
 static_assert(kStep == device::kWave, "a lane finds the address of one key of a step");
 
@@ -65,25 +67,27 @@ DEVICE_FUNCTION int64_t key_offset(const ScoreParams& p, int64_t request, int st
 
 // Copies the queries of a tile in the order in which lanes read them as fragments: [quad][pair of
 // heads][piece][lane]. Column `group` of a pair is head group % 2 of row group / 2.
-template <int kRows>
+template <int kDims, int kRows>
 DEVICE_FUNCTION void copy_queries(const ScoreParams& p, int64_t first_row, int rows,
                                   Words4* query) {
+  constexpr int kPieces = pieces_of(kDims), kQuadWords = quad_words(kDims);
   for (int i = device::thread(); i < kRows / kQuad * kQuadWords; i += kThreads) {
     const int lane = i % device::kWave, piece = i / device::kWave % kPieces;
     const int pair = i / device::kWave / kPieces % 2, quad = i / kQuadWords;
     const int row = quad * kQuad + lane / 4 / 2, head = 2 * pair + lane / 4 % 2;
-    const bool valid = row < rows;
+    const bool valid = row < rows && head < p.q.size[1];
     const int64_t at =
-        offset_of(p.q, valid ? first_row + row : 0, head, (lane % 4 + 4 * piece) * 8);
+        valid ? offset_of(p.q, first_row + row, head, (lane % 4 + 4 * piece) * 8) : 0;
     device::copy_async16(query + i, static_cast<const uint16_t*>(p.q.data) + at, valid);
   }
   device::copy_async_commit();
 }
 
-template <class T, int kRows>
+template <class T, int kDims, int kRows>
 DEVICE_KERNEL_BLOCKS(kThreads, 2)
 score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
   using Four = Pack<float>;
+  constexpr int kPieces = pieces_of(kDims), kQuadWords = quad_words(kDims);
   DEVICE_DYNAMIC_SHARED(Words4, query);
   DEVICE_SHARED(int64_t, request_of, kRows);
   DEVICE_SHARED(int, visible_of, kRows);
@@ -96,7 +100,7 @@ score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
   const int columns = int(p.logits.size[1]);
   const int first_step = part * kWaves + device::wave(), stride = int(parts) * kWaves;
 
-  copy_queries<kRows>(p, first_row, rows, device::data(query));
+  copy_queries<kDims, kRows>(p, first_row, rows, device::data(query));
   // Page ids of the first step are asked for before it is known whether a row sees it: one trip to
   // memory less.
   int64_t next_at = key_offset(p, load_index(p.token_to_req, first_row), first_step);
@@ -226,7 +230,9 @@ struct Plan {
 
 // Why this kernel does not serve a call, or null.
 const char* refusal(const ScoreParams& p) {
-  if (p.q.size[1] != kHeads || p.q.size[2] != kDims) return "it serves 4 heads of 128 elements";
+  const int64_t dims = p.q.size[2];
+  if (p.q.size[1] > kHeads || (dims != 32 && dims != 64 && dims != 128))
+    return "it serves up to 4 heads of 32, 64 or 128 elements";
   if (p.q.dtype != p.k_cache.dtype || p.q.dtype == TK_F32)
     return "it serves queries and keys that are both bf16 or both f16";
   if (!dense_runs(p.q, 16) || !dense_runs(p.k_cache, 16))
@@ -249,21 +255,30 @@ Plan plan_of(const ScoreParams& p) {
   return plan;
 }
 
-template <class T, int kRows>
-void launch_rows(const ScoreParams& p, const Plan& plan, void* stream) {
+template <class T, int kDims, int kRows>
+void launch_tiles(const ScoreParams& p, const Plan& plan, void* stream) {
   const int64_t tiles = (p.q.size[0] + kRows - 1) / kRows;
-  device::launch(score_tile_kernel<T, kRows>, blocks(tiles * plan.parts), kThreads,
-                 kRows / kQuad * kQuadWords * sizeof(Words4), stream, p, plan.parts, plan.inverse,
-                 dense_runs(p.logits, 16));
+  device::launch(score_tile_kernel<T, kDims, kRows>, blocks(tiles * plan.parts), kThreads,
+                 kRows / kQuad * quad_words(kDims) * sizeof(Words4), stream, p, plan.parts,
+                 plan.inverse, dense_runs(p.logits, 16));
+}
+template <class T, int kDims>
+void launch_dims(const ScoreParams& p, const Plan& plan, void* stream) {
+  if (plan.rows == 4)
+    launch_tiles<T, kDims, 4>(p, plan, stream);
+  else if (plan.rows == 16)
+    launch_tiles<T, kDims, 16>(p, plan, stream);
+  else
+    launch_tiles<T, kDims, 64>(p, plan, stream);
 }
 template <class T>
 void launch_plan(const ScoreParams& p, const Plan& plan, void* stream) {
-  if (plan.rows == 4)
-    launch_rows<T, 4>(p, plan, stream);
-  else if (plan.rows == 16)
-    launch_rows<T, 16>(p, plan, stream);
+  if (p.q.size[2] == 32)
+    launch_dims<T, 32>(p, plan, stream);
+  else if (p.q.size[2] == 64)
+    launch_dims<T, 64>(p, plan, stream);
   else
-    launch_rows<T, 64>(p, plan, stream);
+    launch_dims<T, 128>(p, plan, stream);
 }
 
 void launch(const ScoreParams& p, void* stream) {
