@@ -27,30 +27,28 @@ namespace {
 
 using device::Words4;
 
-constexpr int kHeads = 4;     // at most; missing ones are zeros
-constexpr int kLaneKeys = 4;  // neighbouring keys of a lane
-constexpr int kStep = 8 * kLaneKeys;
-constexpr int kQuad = 4;  // rows whose 16 columns are multiplied at once
-// 16-byte pieces of a key that one lane holds: member, member + 4, ...
-constexpr int pieces_of(int dims) { return dims / 32; }
-// The queries of four rows, in 16-byte words.
-constexpr int quad_words(int dims) { return kQuad * kHeads * dims / 8; }
+constexpr int kHeads = 4;  // at most; missing ones are zeros
+constexpr int kStep = 32;  // keys
+constexpr int kTiles = kStep / 8;
 constexpr int kWaves = 8, kThreads = kWaves * device::kWave;
 static_assert(kStep == device::kWave, "a lane finds the address of one key of a step");
 
-template <class T, class U>
-DEVICE_FUNCTION auto round_up(T value, U to) {
-  return (value + to - 1) / to * to;
-}
+// Rows that are multiplied at once: 8 as two matrices of 16 (row, head), or 4 as one.
+constexpr int pack_of(int rows) { return rows < 8 ? 4 : 8; }
+// 16-byte pieces of a key that one lane holds: member, member + 4, ...
+constexpr int pieces_of(int dims) { return dims / 32; }
+// The queries of `rows`, in 16-byte words.
+constexpr int query_words(int rows, int dims) { return rows * kHeads * dims / 8; }
 
-// Rows [begin, end) of a tile with one request, and the columns that one of them sees.
+// Rows [begin, end) of a tile with one request, and the most and fewest columns that one of them
+// sees.
 struct Run {
   int begin, end;
   int64_t request;
-  int shown;
+  int most, least;
 };
 
-// What a wave multiplies next: the keys of `step` with the queries of `run`.
+// What a wave multiplies next: the keys of `step` with the queries of `run`. No more: step < 0.
 struct Cursor {
   Run run;
   int step;
@@ -65,29 +63,42 @@ DEVICE_FUNCTION int64_t key_offset(const ScoreParams& p, int64_t request, int st
   return page < 0 ? kMasked : offset_of(p.k_cache, page, column % page_size);
 }
 
-// Copies the queries of a tile in the order in which lanes read them as fragments: [quad][pair of
-// heads][piece][lane]. Column `group` of a pair is head group % 2 of row group / 2.
+// The key of a step that is column `of` of matrix `tile`: such that a lane's results (columns
+// 2 member and 2 member + 1 of each) are two runs of four neighbours.
+DEVICE_FUNCTION int key_of(int tile, int of) {
+  return tile / 2 * 16 + of / 2 * 4 + tile % 2 * 2 + of % 2;
+}
+
+// Puts the queries of a tile into shared memory in the order in which lanes read them as fragments:
+// [pack][matrix][piece][half of it][lane]. Row `group` of a matrix is an even head, row group + 8
+// the odd one after it.
 template <int kDims, int kRows>
 DEVICE_FUNCTION void copy_queries(const ScoreParams& p, int64_t first_row, int rows,
                                   Words4* query) {
-  constexpr int kPieces = pieces_of(kDims), kQuadWords = quad_words(kDims);
-  for (int i = device::thread(); i < kRows / kQuad * kQuadWords; i += kThreads) {
+  constexpr int kPieces = pieces_of(kDims), kPack = pack_of(kRows), kMatrices = kPack / 4;
+  const uint16_t* q = static_cast<const uint16_t*>(p.q.data);
+  for (int i = device::thread(); i < query_words(kRows, kDims) / 2; i += kThreads) {
     const int lane = i % device::kWave, piece = i / device::kWave % kPieces;
-    const int pair = i / device::kWave / kPieces % 2, quad = i / kQuadWords;
-    const int row = quad * kQuad + lane / 4 / 2, head = 2 * pair + lane / 4 % 2;
-    const bool valid = row < rows && head < p.q.size[1];
-    const int64_t at =
-        valid ? offset_of(p.q, first_row + row, head, (lane % 4 + 4 * piece) * 8) : 0;
-    device::copy_async16(query + i, static_cast<const uint16_t*>(p.q.data) + at, valid);
+    const int matrix = i / device::kWave / kPieces % kMatrices;
+    const int row = i / query_words(kPack, kDims / 2) * kPack + lane / 4 % kPack;
+    const int head = kPack == 8 ? 2 * matrix : lane / 16 * 2;
+    Words4 words[2] = {};
+    DEVICE_UNROLL
+    for (int odd = 0; odd < 2; ++odd)
+      if (row < rows && head + odd < p.q.size[1])
+        words[odd] = *reinterpret_cast<const Words4*>(
+            q + offset_of(p.q, first_row + row, head + odd, (lane % 4 + 4 * piece) * 8));
+    Words4* to = query + i / device::kWave * 2 * device::kWave + lane;
+    to[0] = {words[0].x[0], words[1].x[0], words[0].x[1], words[1].x[1]};
+    to[device::kWave] = {words[0].x[2], words[1].x[2], words[0].x[3], words[1].x[3]};
   }
-  device::copy_async_commit();
 }
 
 template <class T, int kDims, int kRows>
 DEVICE_KERNEL_BLOCKS(kThreads, 2)
 score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
   using Four = Pack<float>;
-  constexpr int kPieces = pieces_of(kDims), kQuadWords = quad_words(kDims);
+  constexpr int kPieces = pieces_of(kDims), kPack = pack_of(kRows), kMatrices = kPack / 4;
   DEVICE_DYNAMIC_SHARED(Words4, query);
   DEVICE_SHARED(int64_t, request_of, kRows);
   DEVICE_SHARED(int, visible_of, kRows);
@@ -100,7 +111,6 @@ score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
   const int columns = int(p.logits.size[1]);
   const int first_step = part * kWaves + device::wave(), stride = int(parts) * kWaves;
 
-  copy_queries<kDims, kRows>(p, first_row, rows, device::data(query));
   // Page ids of the first step are asked for before it is known whether a row sees it: one trip to
   // memory less.
   int64_t next_at = key_offset(p, load_index(p.token_to_req, first_row), first_step);
@@ -115,19 +125,21 @@ score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
     visible_of[thread] = int(smaller(visible, columns));
     if (part == 0) *element<int32_t>(p.visible, row) = int32_t(smaller(visible, INT32_MAX));
   }
-  device::copy_async_wait<0>();
+  copy_queries<kDims, kRows>(p, first_row, rows, device::data(query));
   device::sync_block();
 
   const int64_t* requests = device::data(request_of);
   const int* visible = device::data(visible_of);
   const auto run_from = [&](int begin) {
-    Run run{begin, begin, requests[begin], 0};
-    for (; run.end < rows && requests[run.end] == run.request; ++run.end)
-      run.shown = visible[run.end] > run.shown ? visible[run.end] : run.shown;
+    Run run{begin, begin, requests[begin], 0, INT32_MAX};
+    for (; run.end < rows && requests[run.end] == run.request; ++run.end) {
+      run.most = device::max(run.most, visible[run.end]);
+      run.least = device::min(run.least, visible[run.end]);
+    }
     return run;
   };
-  const auto skip_to_work = [&](Cursor c) {  // step < 0: no more
-    while (int64_t{c.step} * kStep >= c.run.shown) {
+  const auto skip_to_work = [&](Cursor c) {
+    while (int64_t{c.step} * kStep >= c.run.most) {
       if (c.run.end >= rows) return Cursor{c.run, -1};
       c = {run_from(c.run.end), first_step};
     }
@@ -140,7 +152,7 @@ score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
     for (int begin = 0; begin < rows;) {
       const Run run = run_from(begin);
       begin = run.end;
-      const int from = round_up(run.shown, kStep), per = packed ? Four::kSize : 1;
+      const int from = (run.most + kStep - 1) / kStep * kStep, per = packed ? Four::kSize : 1;
       for (int64_t c = from + (int64_t{part} * kThreads + thread) * per; c < columns;
            c += parts * kThreads * per)
         for (int row = run.begin; row < run.end; ++row) {
@@ -163,60 +175,81 @@ score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
     next = skip_to_work({now.run, now.step + stride});
     if (next.step >= 0) next_at = key_offset(p, next.run.request, next.step);
 
-    Words4 key[kLaneKeys][kPieces];
-    bool live[kLaneKeys];
+    // A key of no page is replaced by the first of the cache, which is always there.
+    Words4 key[kTiles][kPieces];
     DEVICE_UNROLL
-    for (int i = 0; i < kLaneKeys; ++i) {
-      const int64_t offset = device::shuffle(at, kLaneKeys * group + i);
-      live[i] = offset != kMasked;
-      // A key of no page is replaced by the first of the cache, which is always there.
-      const T* from = static_cast<const T*>(p.k_cache.data) + (live[i] ? offset : 0) + member * 8;
+    for (int n = 0; n < kTiles; ++n) {
+      const int64_t offset = device::shuffle(at, key_of(n, group));
+      const T* from = static_cast<const T*>(p.k_cache.data) + (offset == kMasked ? 0 : offset);
       DEVICE_UNROLL
-      for (int j = 0; j < kPieces; ++j) key[i][j] = device::load_once16(from + j * kDims / kPieces);
+      for (int j = 0; j < kPieces; ++j)
+        key[n][j] = device::load_once16(from + (member + 4 * j) * 8);
     }
 
-    const int column = now.step * kStep + kLaneKeys * group;
-    for (int quad = now.run.begin / kQuad; quad * kQuad < now.run.end; ++quad) {
-      const Words4* q = device::data(query) + quad * kQuadWords + device::lane();
-      float dot[2][2][4] = {};  // keys 0, 1 and 2, 3 of the lane; heads 0, 1 and 2, 3
+    // A lane ends up with four neighbouring results of a row, eight of them where it has two runs.
+    constexpr int kRuns = kPack / 4;
+    const int column = now.step * kStep;
+    const int first = column + (kRuns == 1 ? group / 4 * 16 : 0) + member * 4;
+    const bool whole = packed && column + kStep <= now.run.least && device::all(at != kMasked);
+    unsigned dead = 0;
+    if (!whole) {
+      DEVICE_UNROLL
+      for (int i = 0; i < 4 * kRuns; ++i)
+        dead |= unsigned(device::shuffle(at, first - column + i / 4 * 16 + i % 4) == kMasked) << i;
+    }
+
+    for (int pack = now.run.begin / kPack; pack * kPack < now.run.end; ++pack) {
+      const Words4* q = device::data(query) + pack * query_words(kPack, kDims) + device::lane();
+      float dot[kMatrices][kTiles][4] = {};
       DEVICE_UNROLL
       for (int j = 0; j < kPieces; ++j) {
         DEVICE_UNROLL
-        for (int pair = 0; pair < 2; ++pair) {
-          const Words4 b = q[(pair * kPieces + j) * device::kWave];
+        for (int half = 0; half < 2; ++half) {
           DEVICE_UNROLL
-          for (int half = 0; half < 2; ++half) {
+          for (int m = 0; m < kMatrices; ++m) {
+            const Words4 a = q[((m * kPieces + j) * 2 + half) * device::kWave];
             DEVICE_UNROLL
-            for (int m = 0; m < 2; ++m) {
-              const Words4 &low = key[2 * m][j], &high = key[2 * m + 1][j];
-              device::multiply_16x8x16<T>(
-                  dot[m][pair],
-                  {low.x[2 * half], high.x[2 * half], low.x[2 * half + 1], high.x[2 * half + 1]},
-                  {b.x[2 * half], b.x[2 * half + 1]});
-            }
+            for (int n = 0; n < kTiles; ++n)
+              device::multiply_16x8x16<T>(dot[m][n], a.x,
+                                          {key[n][j].x[2 * half], key[n][j].x[2 * half + 1]});
           }
         }
       }
-      const int row = quad * kQuad + member;
-      if (row < now.run.begin || row >= now.run.end) continue;
-      const int seen = visible[row];
-      Four out;
+      // The maximum drops a NaN: such a head adds nothing.
+      const auto two_heads = [&](int m, int i) {
+        const float* d = dot[m][i / 4 * 2 + i % 4 / 2];
+        return device::max(d[i % 2], 0.0f) + device::max(d[2 + i % 2], 0.0f);
+      };
+      float sum[8];
       DEVICE_UNROLL
-      for (int i = 0; i < kLaneKeys; ++i) {
-        const float* d = &dot[i / 2][0][i % 2 * 2];
-        const float* e = &dot[i / 2][1][i % 2 * 2];
-        // The maximum drops a NaN: such a head adds nothing.
-        const float sum = (device::max(d[0], 0.0f) + device::max(d[1], 0.0f)) +
-                          (device::max(e[0], 0.0f) + device::max(e[1], 0.0f));
-        out.x[i] = live[i] && column + i < seen ? sum * inverse : -device::infinity();
-      }
-      float* to = logits + row * pitch + column;
-      if (packed && column + kLaneKeys <= columns) {
-        *reinterpret_cast<Four*>(to) = out;
-      } else {
+      for (int i = 0; i < 8; ++i) sum[i] = two_heads(0, i);
+      if constexpr (kPack == 8) {
         DEVICE_UNROLL
-        for (int i = 0; i < kLaneKeys; ++i)
-          if (column + i < columns) to[i] = out.x[i];
+        for (int i = 0; i < 8; ++i) sum[i] += two_heads(1, i);
+      } else {  // groups 0 ... 3 finish the first four, the others the last four
+        DEVICE_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const float other = device::shuffle_xor(group < 4 ? sum[4 + i] : sum[i], 16);
+          sum[i] = (group < 4 ? sum[i] : sum[4 + i]) + other;
+        }
+      }
+      const int row = pack * kPack + group % kPack;
+      if (row < now.run.begin || row >= now.run.end) continue;
+      float* to = logits + row * pitch + first;
+      if (whole) {
+        DEVICE_UNROLL
+        for (int h = 0; h < kRuns; ++h)
+          *reinterpret_cast<Four*>(to + 16 * h) = {sum[4 * h] * inverse, sum[4 * h + 1] * inverse,
+                                                   sum[4 * h + 2] * inverse,
+                                                   sum[4 * h + 3] * inverse};
+      } else {
+        const int seen = visible[row];
+        DEVICE_UNROLL
+        for (int i = 0; i < 4 * kRuns; ++i) {
+          const int at = i / 4 * 16 + i % 4;
+          if (first + at >= columns) continue;
+          to[at] = first + at < seen && !(dead >> i & 1) ? sum[i] * inverse : -device::infinity();
+        }
       }
     }
   }
@@ -259,8 +292,8 @@ template <class T, int kDims, int kRows>
 void launch_tiles(const ScoreParams& p, const Plan& plan, void* stream) {
   const int64_t tiles = (p.q.size[0] + kRows - 1) / kRows;
   device::launch(score_tile_kernel<T, kDims, kRows>, blocks(tiles * plan.parts), kThreads,
-                 kRows / kQuad * quad_words(kDims) * sizeof(Words4), stream, p, plan.parts,
-                 plan.inverse, dense_runs(p.logits, 16));
+                 query_words(kRows, kDims) * sizeof(Words4), stream, p, plan.parts, plan.inverse,
+                 dense_runs(p.logits, 16));
 }
 template <class T, int kDims>
 void launch_dims(const ScoreParams& p, const Plan& plan, void* stream) {
