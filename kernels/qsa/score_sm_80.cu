@@ -44,7 +44,6 @@ constexpr int query_words(int rows, int dims) { return rows * kHeads * dims / 8;
 // sees.
 struct Run {
   int begin, end;
-  int64_t request;
   int most, least;
 };
 
@@ -69,34 +68,61 @@ DEVICE_FUNCTION int key_of(int tile, int of) {
   return tile / 2 * 16 + of / 2 * 4 + tile % 2 * 2 + of % 2;
 }
 
-// Puts the queries of a tile into shared memory in the order in which lanes read them as fragments:
+// The queries of a tile lie in shared memory in the order in which lanes read them as fragments:
 // [pack][matrix][piece][half of it][lane]. Row `group` of a matrix is an even head, row group + 8
-// the odd one after it.
+// the odd one after it. A thread brings both, and the same of every kStride-th pack.
 template <int kDims, int kRows>
-DEVICE_FUNCTION void copy_queries(const ScoreParams& p, int64_t first_row, int rows,
-                                  Words4* query) {
-  constexpr int kPieces = pieces_of(kDims), kPack = pack_of(kRows), kMatrices = kPack / 4;
-  const uint16_t* q = static_cast<const uint16_t*>(p.q.data);
-  for (int i = device::thread(); i < query_words(kRows, kDims) / 2; i += kThreads) {
-    const int lane = i % device::kWave, piece = i / device::kWave % kPieces;
-    const int matrix = i / device::kWave / kPieces % kMatrices;
-    const int row = i / query_words(kPack, kDims / 2) * kPack + lane / 4 % kPack;
+struct QueryCopy {
+  static constexpr int kPieces = pieces_of(kDims), kPack = pack_of(kRows);
+  static constexpr int kPairs = kPack / 4 * kPieces * device::kWave;  // of words, in a pack
+  static constexpr int kStride = kThreads / kPairs;
+  static_assert(kThreads % kPairs == 0);
+
+  const ScoreParams& p;
+  int64_t first_row;
+  int rows;
+  Words4 even, odd;
+
+  DEVICE_FUNCTION int pack() const { return device::thread() / kPairs; }
+  DEVICE_FUNCTION void load(int pack) {
+    const int pair = device::thread() % kPairs, lane = pair % device::kWave;
+    const int piece = pair / device::kWave % kPieces, matrix = pair / device::kWave / kPieces;
+    const int row = pack * kPack + lane / 4 % kPack;
     const int head = kPack == 8 ? 2 * matrix : lane / 16 * 2;
-    Words4 words[2] = {};
+    const int64_t at = offset_of(p.q, first_row + row, head, (lane % 4 + 4 * piece) * 8);
+    const uint16_t* from = static_cast<const uint16_t*>(p.q.data) + at;
+    even = odd = {};
+    if (row < rows && head < p.q.size[1]) even = device::load_once16(from);
+    if (row < rows && head + 1 < p.q.size[1]) odd = device::load_once16(from + p.q.stride[1]);
+  }
+  DEVICE_FUNCTION void store(int pack, Words4* query) const {
+    const int pair = device::thread() % kPairs;
+    if (pack >= kRows / kPack) return;  // more threads than work
+    Words4* to = query + pack * query_words(kPack, kDims) +
+                 pair / device::kWave * 2 * device::kWave + pair % device::kWave;
+    to[0] = {even.x[0], odd.x[0], even.x[1], odd.x[1]};
+    to[device::kWave] = {even.x[2], odd.x[2], even.x[3], odd.x[3]};
+  }
+};
+
+// The keys of a step in registers, as fragments. `at` is the offset of this lane's key; a key of no
+// page is replaced by the first of the cache, which is always there.
+template <class T, int kPieces>
+DEVICE_FUNCTION void load_keys(const ScoreParams& p, int64_t at, Words4 (&key)[kTiles][kPieces]) {
+  const int group = device::lane() / 4, member = device::lane() % 4;
+  const int64_t valid = at == kMasked ? 0 : at;
+  DEVICE_UNROLL
+  for (int n = 0; n < kTiles; ++n) {
+    const T* from = static_cast<const T*>(p.k_cache.data) +
+                    device::shuffle(valid, key_of(n, group)) + member * 8;
     DEVICE_UNROLL
-    for (int odd = 0; odd < 2; ++odd)
-      if (row < rows && head + odd < p.q.size[1])
-        words[odd] = *reinterpret_cast<const Words4*>(
-            q + offset_of(p.q, first_row + row, head + odd, (lane % 4 + 4 * piece) * 8));
-    Words4* to = query + i / device::kWave * 2 * device::kWave + lane;
-    to[0] = {words[0].x[0], words[1].x[0], words[0].x[1], words[1].x[1]};
-    to[device::kWave] = {words[0].x[2], words[1].x[2], words[0].x[3], words[1].x[3]};
+    for (int j = 0; j < kPieces; ++j) key[n][j] = device::load_once16(from + j * 32);
   }
 }
 
 template <class T, int kDims, int kRows>
 DEVICE_KERNEL_BLOCKS(kThreads, 2)
-score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
+score_tile_kernel(ScoreParams p, float inverse, bool packed) {
   using Four = Pack<float>;
   constexpr int kPieces = pieces_of(kDims), kPack = pack_of(kRows), kMatrices = kPack / 4;
   DEVICE_DYNAMIC_SHARED(Words4, query);
@@ -104,57 +130,72 @@ score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
   DEVICE_SHARED(int, visible_of, kRows);
   const int thread = device::thread(), group = device::lane() / 4, member = device::lane() % 4;
   // The last rows of a prefill see most: they go first.
-  const int64_t tile = (device::blocks_x() - 1 - device::block_x()) / parts;
-  const int part = int((device::blocks_x() - 1 - device::block_x()) % parts);
-  const int64_t first_row = tile * kRows;
+  const int64_t first_row = int64_t{device::blocks_x() - 1 - device::block_x()} * kRows;
   const int rows = int(smaller(kRows, p.q.size[0] - first_row));
   const int columns = int(p.logits.size[1]);
-  const int first_step = part * kWaves + device::wave(), stride = int(parts) * kWaves;
+  const int first_step = device::block_y() * kWaves + device::wave();
+  const int stride = device::blocks_y() * kWaves;
 
-  // Page ids of the first step are asked for before it is known whether a row sees it: one trip to
-  // memory less.
-  int64_t next_at = key_offset(p, load_index(p.token_to_req, first_row), first_step);
-  if (thread < rows) {
-    const int64_t row = first_row + thread, request = load_index(p.token_to_req, row);
-    const int64_t visible =
-        request < 0 || request >= p.page_table.size[0]
-            ? 0
-            : smaller(groups_in(tokens_through(load_index(p.positions, row)), p.ratio),
-                      groups_in(length_of(p.lengths, request), p.ratio));
-    request_of[thread] = request;
-    visible_of[thread] = int(smaller(visible, columns));
-    if (part == 0) *element<int32_t>(p.visible, row) = int32_t(smaller(visible, INT32_MAX));
+  // Three trips to memory until the first keys are here: requests, page ids, keys. Queries,
+  // positions and lengths come with them; whether a row sees those keys is only known afterwards.
+  const int64_t row = first_row + device::min(thread, rows - 1);
+  const int64_t position = load_index(p.positions, row);
+  const int64_t request = load_index(p.token_to_req, row);
+  const int64_t first_request = load_index(p.token_to_req, first_row);
+  QueryCopy<kDims, kRows> copy{p, first_row, rows, {}, {}};
+  copy.load(copy.pack());
+  const int64_t length = length_of(p.lengths, request);
+  int64_t at = key_offset(p, first_request, first_step);
+  Words4 key[kTiles][kPieces];
+  load_keys<T>(p, at, key);
+
+  copy.store(copy.pack(), device::data(query));
+  for (int i = copy.kStride; i < kRows / kPack; i += copy.kStride) {
+    copy.load(copy.pack() + i);
+    copy.store(copy.pack() + i, device::data(query));
   }
-  copy_queries<kDims, kRows>(p, first_row, rows, device::data(query));
+  if (thread < rows) {
+    const int64_t seen = groups_in(smaller(tokens_through(position), length), p.ratio);
+    request_of[thread] = request;
+    visible_of[thread] = int(smaller(seen, columns));
+    if (device::block_y() == 0)
+      *element<int32_t>(p.visible, row) = int32_t(smaller(seen, INT32_MAX));
+  }
   device::sync_block();
 
   const int64_t* requests = device::data(request_of);
   const int* visible = device::data(visible_of);
-  const auto run_from = [&](int begin) {
-    Run run{begin, begin, requests[begin], 0, INT32_MAX};
-    for (; run.end < rows && requests[run.end] == run.request; ++run.end) {
-      run.most = device::max(run.most, visible[run.end]);
-      run.least = device::min(run.least, visible[run.end]);
-    }
-    return run;
-  };
-  const auto skip_to_work = [&](Cursor c) {
-    while (int64_t{c.step} * kStep >= c.run.most) {
-      if (c.run.end >= rows) return Cursor{c.run, -1};
-      c = {run_from(c.run.end), first_step};
-    }
-    return c;
-  };
-
   float* logits = element<float>(p.logits, first_row, 0);
   const int64_t pitch = p.logits.stride[0];
-  if (p.fill) {
-    for (int begin = 0; begin < rows;) {
-      const Run run = run_from(begin);
-      begin = run.end;
-      const int from = (run.most + kStep - 1) / kStep * kStep, per = packed ? Four::kSize : 1;
-      for (int64_t c = from + (int64_t{part} * kThreads + thread) * per; c < columns;
-           c += parts * kThreads * per)
+
+  // Finds the run that starts at a row and fills what none of its rows sees.
+  const auto enter = [&](int begin) {
+    Run run{begin, begin, 0, INT32_MAX};
+    bool together = kRows > device::kWave / 2;
+    if (together) {  // most often all rows of a large tile are one run
+      for (int row = device::lane(); row < rows; row += device::kWave) {
+        together &= requests[row] == requests[0];
+        run.most = device::max(run.most, visible[row]);
+        run.least = device::min(run.least, visible[row]);
+      }
+      together = device::all(together);
+    }
+    if (together) {
+      run.end = rows;
+      run.most = device::wave_max(run.most);
+      run.least = device::wave_min(run.least);
+    } else {
+      run = {begin, begin, 0, INT32_MAX};
+      for (; run.end < rows && requests[run.end] == requests[begin]; ++run.end) {
+        run.most = device::max(run.most, visible[run.end]);
+        run.least = device::min(run.least, visible[run.end]);
+      }
+    }
+    if (p.fill) {
+      const int per = packed ? Four::kSize : 1;
+      int64_t c = (run.most + kStep - 1) / kStep * kStep;
+      for (c += (int64_t{device::block_y()} * kThreads + thread) * per; c < columns;
+           c += int64_t{device::blocks_y()} * kThreads * per)
         for (int row = run.begin; row < run.end; ++row) {
           float* to = logits + row * pitch + c;
           const float low = -device::infinity();
@@ -164,38 +205,34 @@ score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
             *to = low;
         }
     }
-  }
+    return run;
+  };
 
-  Cursor next = skip_to_work({run_from(0), first_step});
-  if (next.step >= 0 && !(next.run.begin == 0 && next.step == first_step))
-    next_at = key_offset(p, next.run.request, next.step);
-  while (next.step >= 0) {
+  Cursor next{{0, 0, 0, 0}, first_step - stride};  // before the first
+  for (;;) {
     const Cursor now = next;
-    const int64_t at = next_at;
-    next = skip_to_work({now.run, now.step + stride});
-    if (next.step >= 0) next_at = key_offset(p, next.run.request, next.step);
-
-    // A key of no page is replaced by the first of the cache, which is always there.
-    Words4 key[kTiles][kPieces];
-    DEVICE_UNROLL
-    for (int n = 0; n < kTiles; ++n) {
-      const int64_t offset = device::shuffle(at, key_of(n, group));
-      const T* from = static_cast<const T*>(p.k_cache.data) + (offset == kMasked ? 0 : offset);
-      DEVICE_UNROLL
-      for (int j = 0; j < kPieces; ++j)
-        key[n][j] = device::load_once16(from + (member + 4 * j) * 8);
+    const bool masked = at == kMasked;
+    next.step += stride;
+    while (int64_t{next.step} * kStep >= next.run.most) {
+      if (next.run.end >= rows) {
+        next.step = -1;
+        break;
+      }
+      next = {enter(next.run.end), first_step};
     }
+    const bool loaded = now.run.end == 0 && next.run.begin == 0 && next.step == first_step;
+    if (next.step >= 0 && !loaded) at = key_offset(p, requests[next.run.begin], next.step);
 
     // A lane ends up with four neighbouring results of a row, eight of them where it has two runs.
     constexpr int kRuns = kPack / 4;
     const int column = now.step * kStep;
     const int first = column + (kRuns == 1 ? group / 4 * 16 : 0) + member * 4;
-    const bool whole = packed && column + kStep <= now.run.least && device::all(at != kMasked);
+    const bool whole = packed && column + kStep <= now.run.least && !device::any(masked);
     unsigned dead = 0;
     if (!whole) {
       DEVICE_UNROLL
       for (int i = 0; i < 4 * kRuns; ++i)
-        dead |= unsigned(device::shuffle(at, first - column + i / 4 * 16 + i % 4) == kMasked) << i;
+        dead |= unsigned(device::shuffle(int(masked), first - column + i / 4 * 16 + i % 4)) << i;
     }
 
     for (int pack = now.run.begin / kPack; pack * kPack < now.run.end; ++pack) {
@@ -246,12 +283,14 @@ score_tile_kernel(ScoreParams p, int64_t parts, float inverse, bool packed) {
         const int seen = visible[row];
         DEVICE_UNROLL
         for (int i = 0; i < 4 * kRuns; ++i) {
-          const int at = i / 4 * 16 + i % 4;
-          if (first + at >= columns) continue;
-          to[at] = first + at < seen && !(dead >> i & 1) ? sum[i] * inverse : -device::infinity();
+          const int far = i / 4 * 16 + i % 4;
+          if (first + far >= columns) continue;
+          to[far] = first + far < seen && !(dead >> i & 1) ? sum[i] * inverse : -device::infinity();
         }
       }
     }
+    if (next.step < 0) return;
+    if (!loaded) load_keys<T>(p, at, key);
   }
 }
 
@@ -291,8 +330,8 @@ Plan plan_of(const ScoreParams& p) {
 template <class T, int kDims, int kRows>
 void launch_tiles(const ScoreParams& p, const Plan& plan, void* stream) {
   const int64_t tiles = (p.q.size[0] + kRows - 1) / kRows;
-  device::launch(score_tile_kernel<T, kDims, kRows>, blocks(tiles * plan.parts), kThreads,
-                 query_words(kRows, kDims) * sizeof(Words4), stream, p, plan.parts, plan.inverse,
+  device::launch(score_tile_kernel<T, kDims, kRows>, device::Grid{tiles, plan.parts, 1}, kThreads,
+                 query_words(kRows, kDims) * sizeof(Words4), stream, p, plan.inverse,
                  dense_runs(p.logits, 16));
 }
 template <class T, int kDims>
