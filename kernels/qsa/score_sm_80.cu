@@ -116,7 +116,7 @@ DEVICE_FUNCTION void load_keys(const ScoreParams& p, int64_t at, Words4 (&key)[k
     const T* from = static_cast<const T*>(p.k_cache.data) +
                     device::shuffle(valid, key_of(n, group)) + member * 8;
     DEVICE_UNROLL
-    for (int j = 0; j < kPieces; ++j) key[n][j] = device::load_once16(from + j * 32);
+    for (int j = 0; j < kPieces; ++j) key[n][j] = device::load_once16_of_line(from + j * 32);
   }
 }
 
@@ -171,7 +171,7 @@ score_tile_kernel(ScoreParams p, float inverse, bool packed) {
   // Finds the run that starts at a row and fills what none of its rows sees.
   const auto enter = [&](int begin) {
     Run run{begin, begin, 0, INT32_MAX};
-    bool together = kRows > device::kWave / 2;
+    bool together = kRows > 8;
     if (together) {  // most often all rows of a large tile are one run
       for (int row = device::lane(); row < rows; row += device::kWave) {
         together &= requests[row] == requests[0];
@@ -271,21 +271,23 @@ score_tile_kernel(ScoreParams p, float inverse, bool packed) {
         }
       }
       const int row = pack * kPack + group % kPack;
-      if (row < now.run.begin || row >= now.run.end) continue;
-      float* to = logits + row * pitch + first;
-      if (whole) {
-        DEVICE_UNROLL
-        for (int h = 0; h < kRuns; ++h)
-          *reinterpret_cast<Four*>(to + 16 * h) = {sum[4 * h] * inverse, sum[4 * h + 1] * inverse,
-                                                   sum[4 * h + 2] * inverse,
-                                                   sum[4 * h + 3] * inverse};
-      } else {
-        const int seen = visible[row];
-        DEVICE_UNROLL
-        for (int i = 0; i < 4 * kRuns; ++i) {
-          const int far = i / 4 * 16 + i % 4;
-          if (first + far >= columns) continue;
-          to[far] = first + far < seen && !(dead >> i & 1) ? sum[i] * inverse : -device::infinity();
+      if (row >= now.run.begin && row < now.run.end) {
+        float* to = logits + row * pitch + first;
+        if (whole) {
+          DEVICE_UNROLL
+          for (int h = 0; h < kRuns; ++h)
+            *reinterpret_cast<Four*>(to + 16 * h) = {sum[4 * h] * inverse, sum[4 * h + 1] * inverse,
+                                                     sum[4 * h + 2] * inverse,
+                                                     sum[4 * h + 3] * inverse};
+        } else {
+          const int seen = visible[row];
+          DEVICE_UNROLL
+          for (int i = 0; i < 4 * kRuns; ++i) {
+            const int far = i / 4 * 16 + i % 4;
+            if (first + far >= columns) continue;
+            to[far] =
+                first + far < seen && !(dead >> i & 1) ? sum[i] * inverse : -device::infinity();
+          }
         }
       }
     }
