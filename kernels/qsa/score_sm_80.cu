@@ -17,6 +17,8 @@
 // that are only filled, are dealt to the blocks of a tile in turn, so the work follows the visible
 // keys and never the capacity of the page table.
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 
 #include "device/nvidia.h"
 #include "qsa/launches.h"
@@ -53,13 +55,45 @@ struct Cursor {
   int step;
 };
 
+// n / divisor for 0 <= n < 2^31, without a division.
+struct Divider {
+  uint32_t factor, shift;
+  explicit Divider(uint32_t divisor) : shift(31 + uint32_t(std::bit_width(divisor - 1))) {
+    factor = uint32_t(((uint64_t{1} << shift) + divisor - 1) / divisor);
+  }
+  DEVICE_FUNCTION uint32_t operator()(uint32_t n) const {
+    return uint32_t(uint64_t{n} * factor >> shift);
+  }
+};
+struct Dividers {
+  Divider page_size, ratio;
+};
+
+// An index times its stride where both have 32 bits (refusal() sees to that): one instruction.
+DEVICE_FUNCTION int64_t times(int64_t index, int64_t stride) {
+  return int64_t{int32_t(index)} * int32_t(stride);
+}
+template <int kRank>
+DEVICE_FUNCTION int64_t id_at(const Tensor<kRank>& t, int64_t at) {
+  return t.dtype == TK_I64 ? static_cast<const int64_t*>(t.data)[at]
+                           : int64_t{static_cast<const int32_t*>(t.data)[at]};
+}
+DEVICE_FUNCTION int64_t id_of(const Tensor<1>& t, int64_t index) {
+  return id_at(t, times(index, t.stride[0]));
+}
+
 // Offset of this lane's key of a step, or kMasked.
-DEVICE_FUNCTION int64_t key_offset(const ScoreParams& p, int64_t request, int step) {
-  if (request < 0 || request >= p.page_table.size[0]) return kMasked;
-  const unsigned column = unsigned(step) * kStep + unsigned(device::lane());
-  const unsigned page_size = unsigned(p.k_cache.size[1]);
-  const int64_t page = live_page(p.page_table, request, column / page_size, p.k_cache.size[0]);
-  return page < 0 ? kMasked : offset_of(p.k_cache, page, column % page_size);
+DEVICE_FUNCTION int64_t key_offset(const ScoreParams& p, const Divider& page_size, int64_t request,
+                                   int step) {
+  const uint32_t column = uint32_t(step) * kStep + uint32_t(device::lane());
+  const uint32_t place = page_size(column);
+  if (request < 0 || request >= p.page_table.size[0] || place >= uint32_t(p.page_table.size[1]))
+    return kMasked;
+  const int64_t page = id_at(
+      p.page_table, times(request, p.page_table.stride[0]) + times(place, p.page_table.stride[1]));
+  if (page < 0 || page >= p.k_cache.size[0]) return kMasked;
+  return times(page, p.k_cache.stride[0]) +
+         times(column - place * uint32_t(p.k_cache.size[1]), p.k_cache.stride[1]);
 }
 
 // The key of a step that is column `of` of matrix `tile`: such that a lane's results (columns
@@ -89,7 +123,8 @@ struct QueryCopy {
     const int piece = pair / device::kWave % kPieces, matrix = pair / device::kWave / kPieces;
     const int row = pack * kPack + lane / 4 % kPack;
     const int head = kPack == 8 ? 2 * matrix : lane / 16 * 2;
-    const int64_t at = offset_of(p.q, first_row + row, head, (lane % 4 + 4 * piece) * 8);
+    const int64_t at = times(first_row + row, p.q.stride[0]) + times(head, p.q.stride[1]) +
+                       (lane % 4 + 4 * piece) * 8;
     const uint16_t* from = static_cast<const uint16_t*>(p.q.data) + at;
     even = odd = {};
     if (row < rows && head < p.q.size[1]) even = device::load_once16(from);
@@ -122,7 +157,7 @@ DEVICE_FUNCTION void load_keys(const ScoreParams& p, int64_t at, Words4 (&key)[k
 
 template <class T, int kDims, int kRows>
 DEVICE_KERNEL_BLOCKS(kThreads, 2)
-score_tile_kernel(ScoreParams p, float inverse, bool packed) {
+score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
   using Four = Pack<float>;
   constexpr int kPieces = pieces_of(kDims), kPack = pack_of(kRows), kMatrices = kPack / 4;
   DEVICE_DYNAMIC_SHARED(Words4, query);
@@ -139,13 +174,14 @@ score_tile_kernel(ScoreParams p, float inverse, bool packed) {
   // Three trips to memory until the first keys are here: requests, page ids, keys. Queries,
   // positions and lengths come with them; whether a row sees those keys is only known afterwards.
   const int64_t row = first_row + device::min(thread, rows - 1);
-  const int64_t position = load_index(p.positions, row);
-  const int64_t request = load_index(p.token_to_req, row);
-  const int64_t first_request = load_index(p.token_to_req, first_row);
+  const int64_t position = id_of(p.positions, row);
+  const int64_t request = id_of(p.token_to_req, row);
+  const int64_t first_request = id_of(p.token_to_req, first_row);
   QueryCopy<kDims, kRows> copy{p, first_row, rows, {}, {}};
   copy.load(copy.pack());
-  const int64_t length = length_of(p.lengths, request);
-  int64_t at = key_offset(p, first_request, first_step);
+  const int64_t length =
+      request >= 0 && request < p.lengths.size[0] ? id_of(p.lengths, request) : 0;
+  int64_t at = key_offset(p, divide.page_size, first_request, first_step);
   Words4 key[kTiles][kPieces];
   load_keys<T>(p, at, key);
 
@@ -155,18 +191,20 @@ score_tile_kernel(ScoreParams p, float inverse, bool packed) {
     copy.store(copy.pack() + i, device::data(query));
   }
   if (thread < rows) {
-    const int64_t seen = groups_in(smaller(tokens_through(position), length), p.ratio);
+    const int64_t tokens = larger(smaller(tokens_through(position), length), 0);
+    const int64_t seen = tokens <= INT32_MAX ? divide.ratio(uint32_t(tokens)) : tokens / p.ratio;
     request_of[thread] = request;
     visible_of[thread] = int(smaller(seen, columns));
     if (device::block_y() == 0)
-      *element<int32_t>(p.visible, row) = int32_t(smaller(seen, INT32_MAX));
+      static_cast<int32_t*>(p.visible.data)[times(row, p.visible.stride[0])] =
+          int32_t(smaller(seen, INT32_MAX));
   }
   device::sync_block();
 
   const int64_t* requests = device::data(request_of);
   const int* visible = device::data(visible_of);
-  float* logits = element<float>(p.logits, first_row, 0);
-  const int64_t pitch = p.logits.stride[0];
+  float* logits = static_cast<float*>(p.logits.data) + times(first_row, p.logits.stride[0]);
+  const int pitch = int(p.logits.stride[0]);
 
   // Finds the run that starts at a row and fills what none of its rows sees.
   const auto enter = [&](int begin) {
@@ -197,7 +235,7 @@ score_tile_kernel(ScoreParams p, float inverse, bool packed) {
       for (c += (int64_t{device::block_y()} * kThreads + thread) * per; c < columns;
            c += int64_t{device::blocks_y()} * kThreads * per)
         for (int row = run.begin; row < run.end; ++row) {
-          float* to = logits + row * pitch + c;
+          float* to = logits + int64_t{row} * pitch + c;
           const float low = -device::infinity();
           if (packed)
             *reinterpret_cast<Four*>(to) = {low, low, low, low};
@@ -221,7 +259,8 @@ score_tile_kernel(ScoreParams p, float inverse, bool packed) {
       next = {enter(next.run.end), first_step};
     }
     const bool loaded = now.run.end == 0 && next.run.begin == 0 && next.step == first_step;
-    if (next.step >= 0 && !loaded) at = key_offset(p, requests[next.run.begin], next.step);
+    if (next.step >= 0 && !loaded)
+      at = key_offset(p, divide.page_size, requests[next.run.begin], next.step);
 
     // A lane ends up with four neighbouring results of a row, eight of them where it has two runs.
     constexpr int kRuns = kPack / 4;
@@ -229,7 +268,7 @@ score_tile_kernel(ScoreParams p, float inverse, bool packed) {
     const int first = column + (kRuns == 1 ? group / 4 * 16 : 0) + member * 4;
     const bool whole = packed && column + kStep <= now.run.least && !device::any(masked);
     unsigned dead = 0;
-    if (!whole) {
+    if (!whole && now.run.end > 0) {
       DEVICE_UNROLL
       for (int i = 0; i < 4 * kRuns; ++i)
         dead |= unsigned(device::shuffle(int(masked), first - column + i / 4 * 16 + i % 4)) << i;
@@ -237,33 +276,30 @@ score_tile_kernel(ScoreParams p, float inverse, bool packed) {
 
     for (int pack = now.run.begin / kPack; pack * kPack < now.run.end; ++pack) {
       const Words4* q = device::data(query) + pack * query_words(kPack, kDims) + device::lane();
-      float dot[kMatrices][kTiles][4] = {};
+      float sum[8];
       DEVICE_UNROLL
-      for (int j = 0; j < kPieces; ++j) {
+      for (int m = 0; m < kMatrices; ++m) {
+        float dot[kTiles][4] = {};
         DEVICE_UNROLL
-        for (int half = 0; half < 2; ++half) {
+        for (int j = 0; j < kPieces; ++j) {
           DEVICE_UNROLL
-          for (int m = 0; m < kMatrices; ++m) {
+          for (int half = 0; half < 2; ++half) {
             const Words4 a = q[((m * kPieces + j) * 2 + half) * device::kWave];
             DEVICE_UNROLL
             for (int n = 0; n < kTiles; ++n)
-              device::multiply_16x8x16<T>(dot[m][n], a.x,
+              device::multiply_16x8x16<T>(dot[n], a.x,
                                           {key[n][j].x[2 * half], key[n][j].x[2 * half + 1]});
           }
         }
-      }
-      // The maximum drops a NaN: such a head adds nothing.
-      const auto two_heads = [&](int m, int i) {
-        const float* d = dot[m][i / 4 * 2 + i % 4 / 2];
-        return device::max(d[i % 2], 0.0f) + device::max(d[2 + i % 2], 0.0f);
-      };
-      float sum[8];
-      DEVICE_UNROLL
-      for (int i = 0; i < 8; ++i) sum[i] = two_heads(0, i);
-      if constexpr (kPack == 8) {
         DEVICE_UNROLL
-        for (int i = 0; i < 8; ++i) sum[i] += two_heads(1, i);
-      } else {  // groups 0 ... 3 finish the first four, the others the last four
+        for (int i = 0; i < 8; ++i) {
+          const float* d = dot[i / 4 * 2 + i % 4 / 2];
+          // The maximum drops a NaN: such a head adds nothing.
+          const float two = device::max(d[i % 2], 0.0f) + device::max(d[2 + i % 2], 0.0f);
+          sum[i] = m == 0 ? two : sum[i] + two;
+        }
+      }
+      if constexpr (kPack == 4) {  // groups 0 ... 3 finish the first four, the others the last four
         DEVICE_UNROLL
         for (int i = 0; i < 4; ++i) {
           const float other = device::shuffle_xor(group < 4 ? sum[4 + i] : sum[i], 16);
@@ -272,7 +308,7 @@ score_tile_kernel(ScoreParams p, float inverse, bool packed) {
       }
       const int row = pack * kPack + group % kPack;
       if (row >= now.run.begin && row < now.run.end) {
-        float* to = logits + row * pitch + first;
+        float* to = logits + int64_t{row} * pitch + first;
         if (whole) {
           DEVICE_UNROLL
           for (int h = 0; h < kRuns; ++h)
@@ -299,8 +335,16 @@ score_tile_kernel(ScoreParams p, float inverse, bool packed) {
 struct Plan {
   int rows;       // of a tile
   int64_t parts;  // blocks of a tile
+  Dividers divide;
   float inverse;
 };
+
+template <int kRank>
+bool counts_in_32_bits(const Tensor<kRank>& t) {
+  for (int d = 0; d < kRank; ++d)
+    if (t.size[d] > INT32_MAX || std::abs(t.stride[d]) > INT32_MAX) return false;
+  return true;
+}
 
 // Why this kernel does not serve a call, or null.
 const char* refusal(const ScoreParams& p) {
@@ -311,21 +355,29 @@ const char* refusal(const ScoreParams& p) {
     return "it serves queries and keys that are both bf16 or both f16";
   if (!dense_runs(p.q, 16) || !dense_runs(p.k_cache, 16))
     return "queries and keys have to be dense and aligned to 16 bytes";
-  if (p.logits.size[1] > INT32_MAX / 2 || p.k_cache.size[1] > INT32_MAX)
-    return "it counts columns in 32 bits";
+  if (!counts_in_32_bits(p.q) || !counts_in_32_bits(p.k_cache) ||
+      !counts_in_32_bits(p.page_table) || !counts_in_32_bits(p.token_to_req) ||
+      !counts_in_32_bits(p.positions) || !counts_in_32_bits(p.lengths) ||
+      !counts_in_32_bits(p.logits) || !counts_in_32_bits(p.visible) || p.ratio > INT32_MAX ||
+      p.logits.size[1] > INT32_MAX / 2)
+    return "it takes sizes and strides of up to 31 bits";
   const float inverse = 1.0f / p.divisor;
   if (!(inverse >= 0x1p-126f && inverse <= 0x1p126f)) return "the divisor has no inverse in fp32";
   return nullptr;
 }
 
 Plan plan_of(const ScoreParams& p) {
-  Plan plan{};
   const int64_t rows = p.q.size[0], requests = std::max<int64_t>(p.page_table.size[0], 1);
-  plan.rows = rows <= 4 * requests ? 4 : rows <= 64 * requests ? 16 : 64;
-  const int64_t tiles = (rows + plan.rows - 1) / plan.rows;
-  const int64_t steps = (p.logits.size[1] + kStep * kWaves - 1) / (kStep * kWaves);
-  plan.parts = std::max<int64_t>(std::min(2 * device::multiprocessors() / tiles, steps), 1);
-  plan.inverse = 1.0f / p.divisor;
+  const int64_t steps = (p.logits.size[1] + kStep - 1) / kStep;
+  const int64_t resident = 2 * device::multiprocessors();
+  Plan plan{rows <= 4 * requests ? 4 : 64,
+            1,
+            {Divider(uint32_t(p.k_cache.size[1])), Divider(uint32_t(p.ratio))},
+            1.0f / p.divisor};
+  const auto tiles = [&] { return (rows + plan.rows - 1) / plan.rows; };
+  if (plan.rows == 64 && (rows <= 64 * requests || tiles() * steps < resident * kWaves))
+    plan.rows = 16;
+  plan.parts = std::max<int64_t>(std::min(resident / tiles(), (steps + kWaves - 1) / kWaves), 1);
   return plan;
 }
 
@@ -333,7 +385,7 @@ template <class T, int kDims, int kRows>
 void launch_tiles(const ScoreParams& p, const Plan& plan, void* stream) {
   const int64_t tiles = (p.q.size[0] + kRows - 1) / kRows;
   device::launch(score_tile_kernel<T, kDims, kRows>, device::Grid{tiles, plan.parts, 1}, kThreads,
-                 query_words(kRows, kDims) * sizeof(Words4), stream, p, plan.inverse,
+                 query_words(kRows, kDims) * sizeof(Words4), stream, p, plan.divide, plan.inverse,
                  dense_runs(p.logits, 16));
 }
 template <class T, int kDims>
