@@ -32,7 +32,6 @@ using device::Words4;
 constexpr int kHeads = 4;  // at most; missing ones are zeros
 constexpr int kStep = 32;  // keys
 constexpr int kTiles = kStep / 8;
-constexpr int kWaves = 8, kThreads = kWaves * device::kWave;
 static_assert(kStep == device::kWave, "a lane finds the address of one key of a step");
 
 // Rows that are multiplied at once: 8 as two matrices of 16 (row, head), or 4 as one.
@@ -41,6 +40,12 @@ constexpr int pack_of(int rows) { return rows < 8 ? 4 : 8; }
 constexpr int pieces_of(int dims) { return dims / 32; }
 // The queries of `rows`, in 16-byte words.
 constexpr int query_words(int rows, int dims) { return rows * kHeads * dims / 8; }
+// Waves of a block and blocks that fit a multiprocessor: 16 waves of 128 registers a lane.
+constexpr int waves_of(int rows) { return rows < 64 ? 8 : 16; }
+constexpr int blocks_of(int rows) { return 16 / waves_of(rows); }
+constexpr int shared_words(int rows, int dims) {
+  return query_words(rows, dims) + waves_of(rows) * kStep * dims / 8;
+}
 
 // Rows [begin, end) of a tile with one request, and the most and fewest columns that one of them
 // sees.
@@ -109,7 +114,7 @@ template <int kDims, int kRows>
 struct QueryCopy {
   static constexpr int kPieces = pieces_of(kDims), kPack = pack_of(kRows);
   static constexpr int kPairs = kPack / 4 * kPieces * device::kWave;  // of words, in a pack
-  static constexpr int kStride = kThreads / kPairs;
+  static constexpr int kThreads = waves_of(kRows) * device::kWave, kStride = kThreads / kPairs;
   static_assert(kThreads % kPairs == 0);
 
   const ScoreParams& p;
@@ -140,10 +145,11 @@ struct QueryCopy {
   }
 };
 
-// The keys of a step in registers, as fragments. `at` is the offset of this lane's key; a key of no
-// page is replaced by the first of the cache, which is always there.
+// Starts to bring the keys of a step, of which a lane gets what it holds as fragments: no other
+// lane reads its words. `at` is the offset of this lane's key; a key of no page is replaced by the
+// first of the cache, which is always there.
 template <class T, int kPieces>
-DEVICE_FUNCTION void load_keys(const ScoreParams& p, int64_t at, Words4 (&key)[kTiles][kPieces]) {
+DEVICE_FUNCTION void bring_keys(const ScoreParams& p, int64_t at, Words4* words) {
   const int group = device::lane() / 4, member = device::lane() % 4;
   const int64_t valid = at == kMasked ? 0 : at;
   DEVICE_UNROLL
@@ -151,16 +157,19 @@ DEVICE_FUNCTION void load_keys(const ScoreParams& p, int64_t at, Words4 (&key)[k
     const T* from = static_cast<const T*>(p.k_cache.data) +
                     device::shuffle(valid, key_of(n, group)) + member * 8;
     DEVICE_UNROLL
-    for (int j = 0; j < kPieces; ++j) key[n][j] = device::load_once16_of_line(from + j * 32);
+    for (int j = 0; j < kPieces; ++j)
+      device::copy_async16_of_line(words + (n * kPieces + j) * device::kWave, from + j * 32);
   }
+  device::copy_async_commit();
 }
 
 template <class T, int kDims, int kRows>
-DEVICE_KERNEL_BLOCKS(kThreads, 2)
+DEVICE_KERNEL_BLOCKS(waves_of(kRows) * device::kWave, blocks_of(kRows))
 score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
   using Four = Pack<float>;
   constexpr int kPieces = pieces_of(kDims), kPack = pack_of(kRows), kMatrices = kPack / 4;
-  DEVICE_DYNAMIC_SHARED(Words4, query);
+  constexpr int kWaves = waves_of(kRows), kThreads = kWaves * device::kWave;
+  DEVICE_DYNAMIC_SHARED(Words4, query);  // and the next keys of each wave
   DEVICE_SHARED(int64_t, request_of, kRows);
   DEVICE_SHARED(int, visible_of, kRows);
   const int thread = device::thread(), group = device::lane() / 4, member = device::lane() % 4;
@@ -181,9 +190,10 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
   copy.load(copy.pack());
   const int64_t length =
       request >= 0 && request < p.lengths.size[0] ? id_of(p.lengths, request) : 0;
-  int64_t at = key_offset(p, divide.page_size, first_request, first_step);
-  Words4 key[kTiles][kPieces];
-  load_keys<T>(p, at, key);
+  int64_t after_at = key_offset(p, divide.page_size, first_request, first_step);
+  Words4* staged = device::data(query) + query_words(kRows, kDims) +
+                   device::wave() * kTiles * kPieces * device::kWave + device::lane();
+  bring_keys<T, kPieces>(p, after_at, staged);
 
   copy.store(copy.pack(), device::data(query));
   for (int i = copy.kStride; i < kRows / kPack; i += copy.kStride) {
@@ -246,21 +256,42 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
     return run;
   };
 
-  Cursor next{{0, 0, 0, 0}, first_step - stride};  // before the first
+  // A wave multiplies the keys of `now` while those of `next` are on their way and the page ids of
+  // `after` are asked for.
+  Cursor next{{0, 0, 0, 0}, -1}, after{{0, 0, 0, 0}, first_step - stride};  // before the first
+  bool next_masked = false;
   for (;;) {
     const Cursor now = next;
-    const bool masked = at == kMasked;
-    next.step += stride;
-    while (int64_t{next.step} * kStep >= next.run.most) {
-      if (next.run.end >= rows) {
-        next.step = -1;
+    const bool masked = next_masked;
+    next = after;
+    const int64_t next_at = after_at;
+    after.step += stride;
+    while (int64_t{after.step} * kStep >= after.run.most) {
+      if (after.run.end >= rows) {
+        after = {{rows, rows, 0, 0}, -1};
         break;
       }
-      next = {enter(next.run.end), first_step};
+      after = {enter(after.run.end), first_step};
     }
-    const bool loaded = now.run.end == 0 && next.run.begin == 0 && next.step == first_step;
-    if (next.step >= 0 && !loaded)
-      at = key_offset(p, divide.page_size, requests[next.run.begin], next.step);
+    const bool brought = after.run.begin == 0 && after.step == first_step;
+    if (after.step >= 0 && !brought)
+      after_at = key_offset(p, divide.page_size, requests[after.run.begin], after.step);
+
+    device::copy_async_wait<0>();
+    if (now.step < 0 && next.step < 0 && after.step < 0) return;
+    Words4 key[kTiles][kPieces];
+    if (now.step >= 0) {
+      DEVICE_UNROLL
+      for (int n = 0; n < kTiles; ++n) {
+        DEVICE_UNROLL
+        for (int j = 0; j < kPieces; ++j) key[n][j] = staged[(n * kPieces + j) * device::kWave];
+      }
+      device::sync_wave();  // read before the next keys come
+    }
+    next_masked = next_at == kMasked;
+    if (next.step >= 0 && !(next.run.begin == 0 && next.step == first_step))
+      bring_keys<T, kPieces>(p, next_at, staged);
+    if (now.step < 0) continue;
 
     // A lane ends up with four neighbouring results of a row, eight of them where it has two runs.
     constexpr int kRuns = kPack / 4;
@@ -268,7 +299,7 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
     const int first = column + (kRuns == 1 ? group / 4 * 16 : 0) + member * 4;
     const bool whole = packed && column + kStep <= now.run.least && !device::any(masked);
     unsigned dead = 0;
-    if (!whole && now.run.end > 0) {
+    if (!whole) {
       DEVICE_UNROLL
       for (int i = 0; i < 4 * kRuns; ++i)
         dead |= unsigned(device::shuffle(int(masked), first - column + i / 4 * 16 + i % 4)) << i;
@@ -327,10 +358,10 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
         }
       }
     }
-    if (next.step < 0) return;
-    if (!loaded) load_keys<T>(p, at, key);
   }
 }
+
+constexpr int kStaticShared = 1024;  // at most
 
 struct Plan {
   int rows;       // of a tile
@@ -366,27 +397,31 @@ const char* refusal(const ScoreParams& p) {
   return nullptr;
 }
 
+bool fits(int rows, const ScoreParams& p) {
+  return shared_words(rows, int(p.q.size[2])) * int(sizeof(Words4)) + kStaticShared <=
+         device::shared_bytes_of_block();
+}
+
 Plan plan_of(const ScoreParams& p) {
   const int64_t rows = p.q.size[0], requests = std::max<int64_t>(p.page_table.size[0], 1);
   const int64_t steps = (p.logits.size[1] + kStep - 1) / kStep;
-  const int64_t resident = 2 * device::multiprocessors();
-  Plan plan{rows <= 4 * requests ? 4 : 64,
-            1,
-            {Divider(uint32_t(p.k_cache.size[1])), Divider(uint32_t(p.ratio))},
-            1.0f / p.divisor};
-  const auto tiles = [&] { return (rows + plan.rows - 1) / plan.rows; };
-  if (plan.rows == 64 && (rows <= 64 * requests || tiles() * steps < resident * kWaves))
-    plan.rows = 16;
-  plan.parts = std::max<int64_t>(std::min(resident / tiles(), (steps + kWaves - 1) / kWaves), 1);
+  const int64_t waves = 16 * device::multiprocessors();  // at once
+  Plan plan{
+      4, 1, {Divider(uint32_t(p.k_cache.size[1])), Divider(uint32_t(p.ratio))}, 1 / p.divisor};
+  if (rows > 4 * requests) plan.rows = 16;
+  if (rows > 64 * requests && rows / 64 * steps >= waves && fits(64, p)) plan.rows = 64;
+  const int64_t tiles = (rows + plan.rows - 1) / plan.rows, in_block = waves_of(plan.rows);
+  plan.parts =
+      std::max<int64_t>(std::min(waves / in_block / tiles, (steps + in_block - 1) / in_block), 1);
   return plan;
 }
 
 template <class T, int kDims, int kRows>
 void launch_tiles(const ScoreParams& p, const Plan& plan, void* stream) {
   const int64_t tiles = (p.q.size[0] + kRows - 1) / kRows;
-  device::launch(score_tile_kernel<T, kDims, kRows>, device::Grid{tiles, plan.parts, 1}, kThreads,
-                 query_words(kRows, kDims) * sizeof(Words4), stream, p, plan.divide, plan.inverse,
-                 dense_runs(p.logits, 16));
+  device::launch(score_tile_kernel<T, kDims, kRows>, device::Grid{tiles, plan.parts, 1},
+                 waves_of(kRows) * device::kWave, shared_words(kRows, kDims) * sizeof(Words4),
+                 stream, p, plan.divide, plan.inverse, dense_runs(p.logits, 16));
 }
 template <class T, int kDims>
 void launch_dims(const ScoreParams& p, const Plan& plan, void* stream) {
