@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.score on matrix instructions, for up to 4 heads of 32, 64 or 128 elements in bf16 or f16:
+// qsa.score on matrix instructions, for up to 4 heads of 64 or 128 elements in bf16 or f16:
 // decode, speculative and prefill by one kernel.
 //
 // A block holds the queries of a tile of rows in shared memory and each of its waves walks over
@@ -38,8 +38,8 @@ static_assert(kStep == device::kWave, "a lane finds the address of one key of a 
 constexpr int pack_of(int rows) { return rows < 8 ? 4 : 8; }
 // 16-byte pieces of a key that one lane holds: member, member + 4, ...
 constexpr int pieces_of(int dims) { return dims / 32; }
-// The queries of `rows`, in 16-byte words.
-constexpr int query_words(int rows, int dims) { return rows * kHeads * dims / 8; }
+// The queries of a tile of `rows`, in 16-byte words.
+constexpr int query_words(int rows, int dims) { return (rows < 4 ? 4 : rows) * kHeads * dims / 8; }
 // Waves of a block and blocks that fit a multiprocessor: 16 waves of 128 registers a lane.
 constexpr int waves_of(int rows) { return rows < 64 ? 8 : 16; }
 constexpr int blocks_of(int rows) { return 16 / waves_of(rows); }
@@ -71,7 +71,7 @@ struct Divider {
   }
 };
 struct Dividers {
-  Divider page_size, ratio;
+  Divider page_size, ratio, rows_of_request;
 };
 
 // An index times its stride where both have 32 bits (refusal() sees to that): one instruction.
@@ -137,7 +137,7 @@ struct QueryCopy {
   }
   DEVICE_FUNCTION void store(int pack, Words4* query) const {
     const int pair = device::thread() % kPairs;
-    if (pack >= kRows / kPack) return;  // more threads than work
+    if (pack * kPack >= kRows) return;  // more threads than work
     Words4* to = query + pack * query_words(kPack, kDims) +
                  pair / device::kWave * 2 * device::kWave + pair % device::kWave;
     to[0] = {even.x[0], odd.x[0], even.x[1], odd.x[1]};
@@ -180,23 +180,24 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
   const int first_step = device::block_y() * kWaves + device::wave();
   const int stride = device::blocks_y() * kWaves;
 
-  // Three trips to memory until the first keys are here: requests, page ids, keys. Queries,
-  // positions and lengths come with them; whether a row sees those keys is only known afterwards.
+  // Two trips to memory until the first keys are here: page ids and keys. For that the request is
+  // guessed from the batch's shape; requests, positions, lengths and queries come meanwhile, and
+  // whether the guess was right and a row sees those keys is only known afterwards.
   const int64_t row = first_row + device::min(thread, rows - 1);
-  const int64_t position = id_of(p.positions, row);
   const int64_t request = id_of(p.token_to_req, row);
-  const int64_t first_request = id_of(p.token_to_req, first_row);
+  const int64_t position = id_of(p.positions, row);
+  const int64_t guess = divide.rows_of_request(uint32_t(first_row));
+  int64_t after_at = key_offset(p, divide.page_size, guess, first_step);
   QueryCopy<kDims, kRows> copy{p, first_row, rows, {}, {}};
   copy.load(copy.pack());
   const int64_t length =
       request >= 0 && request < p.lengths.size[0] ? id_of(p.lengths, request) : 0;
-  int64_t after_at = key_offset(p, divide.page_size, first_request, first_step);
   Words4* staged = device::data(query) + query_words(kRows, kDims) +
                    device::wave() * kTiles * kPieces * device::kWave + device::lane();
   bring_keys<T, kPieces>(p, after_at, staged);
 
   copy.store(copy.pack(), device::data(query));
-  for (int i = copy.kStride; i < kRows / kPack; i += copy.kStride) {
+  for (int i = copy.kStride; i * kPack < kRows; i += copy.kStride) {
     copy.load(copy.pack() + i);
     copy.store(copy.pack() + i, device::data(query));
   }
@@ -256,6 +257,9 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
     return run;
   };
 
+  const auto brought = [&](const Cursor& c) {  // before the loop
+    return c.run.begin == 0 && c.step == first_step && requests[0] == guess;
+  };
   // A wave multiplies the keys of `now` while those of `next` are on their way and the page ids of
   // `after` are asked for.
   Cursor next{{0, 0, 0, 0}, -1}, after{{0, 0, 0, 0}, first_step - stride};  // before the first
@@ -273,8 +277,7 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
       }
       after = {enter(after.run.end), first_step};
     }
-    const bool brought = after.run.begin == 0 && after.step == first_step;
-    if (after.step >= 0 && !brought)
+    if (after.step >= 0 && !brought(after))
       after_at = key_offset(p, divide.page_size, requests[after.run.begin], after.step);
 
     device::copy_async_wait<0>();
@@ -289,8 +292,7 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
       device::sync_wave();  // read before the next keys come
     }
     next_masked = next_at == kMasked;
-    if (next.step >= 0 && !(next.run.begin == 0 && next.step == first_step))
-      bring_keys<T, kPieces>(p, next_at, staged);
+    if (next.step >= 0 && !brought(next)) bring_keys<T, kPieces>(p, next_at, staged);
     if (now.step < 0) continue;
 
     // A lane ends up with four neighbouring results of a row, eight of them where it has two runs.
@@ -380,8 +382,8 @@ bool counts_in_32_bits(const Tensor<kRank>& t) {
 // Why this kernel does not serve a call, or null.
 const char* refusal(const ScoreParams& p) {
   const int64_t dims = p.q.size[2];
-  if (p.q.size[1] > kHeads || (dims != 32 && dims != 64 && dims != 128))
-    return "it serves up to 4 heads of 32, 64 or 128 elements";
+  if (p.q.size[1] > kHeads || (dims != 64 && dims != 128))
+    return "it serves up to 4 heads of 64 or 128 elements";
   if (p.q.dtype != p.k_cache.dtype || p.q.dtype == TK_F32)
     return "it serves queries and keys that are both bf16 or both f16";
   if (!dense_runs(p.q, 16) || !dense_runs(p.k_cache, 16))
@@ -406,8 +408,12 @@ Plan plan_of(const ScoreParams& p) {
   const int64_t rows = p.q.size[0], requests = std::max<int64_t>(p.page_table.size[0], 1);
   const int64_t steps = (p.logits.size[1] + kStep - 1) / kStep;
   const int64_t waves = 16 * device::multiprocessors();  // at once
-  Plan plan{
-      4, 1, {Divider(uint32_t(p.k_cache.size[1])), Divider(uint32_t(p.ratio))}, 1 / p.divisor};
+  Plan plan{1,
+            1,
+            {Divider(uint32_t(p.k_cache.size[1])), Divider(uint32_t(p.ratio)),
+             Divider(uint32_t((rows + requests - 1) / requests))},
+            1 / p.divisor};
+  if (rows > requests) plan.rows = 4;
   if (rows > 4 * requests) plan.rows = 16;
   if (rows > 64 * requests && rows / 64 * steps >= waves && fits(64, p)) plan.rows = 64;
   const int64_t tiles = (rows + plan.rows - 1) / plan.rows, in_block = waves_of(plan.rows);
@@ -425,7 +431,9 @@ void launch_tiles(const ScoreParams& p, const Plan& plan, void* stream) {
 }
 template <class T, int kDims>
 void launch_dims(const ScoreParams& p, const Plan& plan, void* stream) {
-  if (plan.rows == 4)
+  if (plan.rows == 1)
+    launch_tiles<T, kDims, 1>(p, plan, stream);
+  else if (plan.rows == 4)
     launch_tiles<T, kDims, 4>(p, plan, stream);
   else if (plan.rows == 16)
     launch_tiles<T, kDims, 16>(p, plan, stream);
@@ -434,9 +442,7 @@ void launch_dims(const ScoreParams& p, const Plan& plan, void* stream) {
 }
 template <class T>
 void launch_plan(const ScoreParams& p, const Plan& plan, void* stream) {
-  if (p.q.size[2] == 32)
-    launch_dims<T, 32>(p, plan, stream);
-  else if (p.q.size[2] == 64)
+  if (p.q.size[2] == 64)
     launch_dims<T, 64>(p, plan, stream);
   else
     launch_dims<T, 128>(p, plan, stream);
