@@ -87,18 +87,36 @@ DEVICE_FUNCTION int64_t id_of(const Tensor<1>& t, int64_t index) {
   return id_at(t, times(index, t.stride[0]));
 }
 
-// Offset of this lane's key of a step, or kMasked.
-DEVICE_FUNCTION int64_t key_offset(const ScoreParams& p, const Divider& page_size, int64_t request,
-                                   int step) {
+// Where this lane's key of a step lies: the id of its page as the table has it, and its slot. Asked
+// for one step ahead, and not looked at before that step: a look waits for memory.
+struct Place {
+  uint32_t id[2], slot;
+};
+DEVICE_FUNCTION Place place_of(const ScoreParams& p, const Divider& page_size, int64_t request,
+                               int step) {
   const uint32_t column = uint32_t(step) * kStep + uint32_t(device::lane());
-  const uint32_t place = page_size(column);
-  if (request < 0 || request >= p.page_table.size[0] || place >= uint32_t(p.page_table.size[1]))
-    return kMasked;
-  const int64_t page = id_at(
-      p.page_table, times(request, p.page_table.stride[0]) + times(place, p.page_table.stride[1]));
+  const uint32_t at = page_size(column), none = ~uint32_t{0};
+  Place place{{none, none}, column - at * uint32_t(p.k_cache.size[1])};
+  if (request >= 0 && request < p.page_table.size[0] && at < uint32_t(p.page_table.size[1])) {
+    const int64_t entry =
+        times(request, p.page_table.stride[0]) + times(at, p.page_table.stride[1]);
+    if (p.page_table.dtype == TK_I64) {
+      const uint64_t id = static_cast<const uint64_t*>(p.page_table.data)[entry];
+      place.id[0] = uint32_t(id);
+      place.id[1] = uint32_t(id >> 32);
+    } else {
+      place.id[0] = static_cast<const uint32_t*>(p.page_table.data)[entry];
+    }
+  }
+  return place;
+}
+// The key's offset, or kMasked.
+DEVICE_FUNCTION int64_t offset_at(const ScoreParams& p, const Place& place) {
+  const int64_t page = p.page_table.dtype == TK_I64
+                           ? int64_t(uint64_t{place.id[1]} << 32 | place.id[0])
+                           : int64_t{int32_t(place.id[0])};
   if (page < 0 || page >= p.k_cache.size[0]) return kMasked;
-  return times(page, p.k_cache.stride[0]) +
-         times(column - place * uint32_t(p.k_cache.size[1]), p.k_cache.stride[1]);
+  return times(page, p.k_cache.stride[0]) + times(place.slot, p.k_cache.stride[1]);
 }
 
 // The key of a step that is column `of` of matrix `tile`: such that a lane's results (columns
@@ -115,33 +133,37 @@ struct QueryCopy {
   static constexpr int kPieces = pieces_of(kDims), kPack = pack_of(kRows);
   static constexpr int kPairs = kPack / 4 * kPieces * device::kWave;  // of words, in a pack
   static constexpr int kThreads = waves_of(kRows) * device::kWave, kStride = kThreads / kPairs;
+  static constexpr int kCopies = (kRows + kStride * kPack - 1) / (kStride * kPack);
   static_assert(kThreads % kPairs == 0);
+  Words4 even[kCopies], odd[kCopies];
 
-  const ScoreParams& p;
-  int64_t first_row;
-  int rows;
-  Words4 even, odd;
-
-  DEVICE_FUNCTION int pack() const { return device::thread() / kPairs; }
-  DEVICE_FUNCTION void load(int pack) {
+  DEVICE_FUNCTION void load(const ScoreParams& p, int64_t first_row, int rows) {
     const int pair = device::thread() % kPairs, lane = pair % device::kWave;
     const int piece = pair / device::kWave % kPieces, matrix = pair / device::kWave / kPieces;
-    const int row = pack * kPack + lane / 4 % kPack;
     const int head = kPack == 8 ? 2 * matrix : lane / 16 * 2;
-    const int64_t at = times(first_row + row, p.q.stride[0]) + times(head, p.q.stride[1]) +
-                       (lane % 4 + 4 * piece) * 8;
-    const uint16_t* from = static_cast<const uint16_t*>(p.q.data) + at;
-    even = odd = {};
-    if (row < rows && head < p.q.size[1]) even = device::load_once16(from);
-    if (row < rows && head + 1 < p.q.size[1]) odd = device::load_once16(from + p.q.stride[1]);
+    DEVICE_UNROLL
+    for (int i = 0; i < kCopies; ++i) {
+      const int row = (device::thread() / kPairs + i * kStride) * kPack + lane / 4 % kPack;
+      const uint16_t* from = static_cast<const uint16_t*>(p.q.data) +
+                             times(first_row + row, p.q.stride[0]) + times(head, p.q.stride[1]) +
+                             (lane % 4 + 4 * piece) * 8;
+      even[i] = odd[i] = {};
+      if (row < rows && head < p.q.size[1]) even[i] = device::load_once16(from);
+      if (row < rows && head + 1 < p.q.size[1])
+        odd[i] = device::load_once16(from + int32_t(p.q.stride[1]));
+    }
   }
-  DEVICE_FUNCTION void store(int pack, Words4* query) const {
+  DEVICE_FUNCTION void store(Words4* query) const {
     const int pair = device::thread() % kPairs;
-    if (pack * kPack >= kRows) return;  // more threads than work
-    Words4* to = query + pack * query_words(kPack, kDims) +
-                 pair / device::kWave * 2 * device::kWave + pair % device::kWave;
-    to[0] = {even.x[0], odd.x[0], even.x[1], odd.x[1]};
-    to[device::kWave] = {even.x[2], odd.x[2], even.x[3], odd.x[3]};
+    DEVICE_UNROLL
+    for (int i = 0; i < kCopies; ++i) {
+      const int pack = device::thread() / kPairs + i * kStride;
+      if (pack * kPack >= kRows) return;  // more threads than work
+      Words4* to = query + pack * query_words(kPack, kDims) +
+                   pair / device::kWave * 2 * device::kWave + pair % device::kWave;
+      to[0] = {even[i].x[0], odd[i].x[0], even[i].x[1], odd[i].x[1]};
+      to[device::kWave] = {even[i].x[2], odd[i].x[2], even[i].x[3], odd[i].x[3]};
+    }
   }
 };
 
@@ -187,20 +209,15 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
   const int64_t request = id_of(p.token_to_req, row);
   const int64_t position = id_of(p.positions, row);
   const int64_t guess = divide.rows_of_request(uint32_t(first_row));
-  int64_t after_at = key_offset(p, divide.page_size, guess, first_step);
-  QueryCopy<kDims, kRows> copy{p, first_row, rows, {}, {}};
-  copy.load(copy.pack());
+  Place place = place_of(p, divide.page_size, guess, first_step);  // of `after`, below
+  QueryCopy<kDims, kRows> copy;
+  copy.load(p, first_row, rows);
   const int64_t length =
       request >= 0 && request < p.lengths.size[0] ? id_of(p.lengths, request) : 0;
   Words4* staged = device::data(query) + query_words(kRows, kDims) +
                    device::wave() * kTiles * kPieces * device::kWave + device::lane();
-  bring_keys<T, kPieces>(p, after_at, staged);
-
-  copy.store(copy.pack(), device::data(query));
-  for (int i = copy.kStride; i * kPack < kRows; i += copy.kStride) {
-    copy.load(copy.pack() + i);
-    copy.store(copy.pack() + i, device::data(query));
-  }
+  bring_keys<T, kPieces>(p, offset_at(p, place), staged);
+  copy.store(device::data(query));
   if (thread < rows) {
     const int64_t tokens = larger(smaller(tokens_through(position), length), 0);
     const int64_t seen = tokens <= INT32_MAX ? divide.ratio(uint32_t(tokens)) : tokens / p.ratio;
@@ -268,7 +285,7 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
     const Cursor now = next;
     const bool masked = next_masked;
     next = after;
-    const int64_t next_at = after_at;
+    const Place next_place = place;
     after.step += stride;
     while (int64_t{after.step} * kStep >= after.run.most) {
       if (after.run.end >= rows) {
@@ -278,7 +295,7 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
       after = {enter(after.run.end), first_step};
     }
     if (after.step >= 0 && !brought(after))
-      after_at = key_offset(p, divide.page_size, requests[after.run.begin], after.step);
+      place = place_of(p, divide.page_size, requests[after.run.begin], after.step);
 
     device::copy_async_wait<0>();
     if (now.step < 0 && next.step < 0 && after.step < 0) return;
@@ -291,8 +308,11 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
       }
       device::sync_wave();  // read before the next keys come
     }
-    next_masked = next_at == kMasked;
-    if (next.step >= 0 && !brought(next)) bring_keys<T, kPieces>(p, next_at, staged);
+    if (next.step >= 0) {
+      const int64_t at = offset_at(p, next_place);
+      next_masked = at == kMasked;
+      if (!brought(next)) bring_keys<T, kPieces>(p, at, staged);
+    }
     if (now.step < 0) continue;
 
     // A lane ends up with four neighbouring results of a row, eight of them where it has two runs.
