@@ -560,7 +560,7 @@ struct Encode {
   template <class Kernel>
   static void start(Kernel kernel, Params p, int fixed, int own, int fetched, void* stream) {
     constexpr int kStatic = 14 * 1024;  // shared arrays, and what the system keeps
-    const int most = device::most_shared_bytes() - kStatic - fixed;
+    const int most = static_cast<int>(device::shared_bytes_of_block()) - kStatic - fixed;
     p.encoders = std::min({kMostWaves, p.work, most / own});
     if (p.encoders < 1 || fetched > most)
       throw device::Unsupported("because it needs more shared memory than a block has");
