@@ -31,7 +31,7 @@ constexpr Known kKnown[] = {
     {256, {.0342, .0094, .00070}, {.0343, .0094, .00070}, {.0545, .0119}},
 };
 
-std::string known(double loss) { return loss > 0 ? fmt::format(" (known: {:.2g})", loss) : ""; }
+std::string known(double loss) { return loss > 0 ? fmt::format(" (known: {:.3g})", loss) : ""; }
 
 // The tokens whose slots nobody else wants, each a block of a cache of its own.
 struct Written {

@@ -6,6 +6,8 @@
 
 #include "harness/generate/fill.h"
 #include "harness/generate/turboquant.h"
+#include "harness/ops/tq_cards.h"
+#include "harness/ops/tq_quality.h"
 #include "suite.h"
 
 namespace tq_test {
@@ -305,6 +307,16 @@ TEST(TqEncode, LosesAsMuchAsTheFormatIsKnownToLose) {
       EXPECT_NEAR(lost(values, back.outputs.at("v").value), q.value, 0.03 * q.value) << q.raw << " D=" << q.dim;
     }
   }
+}
+
+TEST(TqEncode, QualityIsToldWhereThereAreVectorsEnough) {
+  const harness::Card* card = harness::find_card("tq.encode");
+  const auto quality = [&](const char* tokens) {
+    const harness::Case c = card->generate({{"dim", "128"}, {"kv_heads", "4"}, {"tokens", tokens}, {"blocks", "7"}}, 1);
+    return harness::encode_quality(c, harness::oracle_outputs(c).at("kv_cache"));
+  };
+  EXPECT_EQ(quality("20"), "");
+  EXPECT_TRUE(quality("100").starts_with("400 vectors: keys lose 0.009")) << quality("100");
 }
 
 TEST(TqEncode, SuitePassesAndItsFaultsAreNoticed) { expect_suite_judges("tq.encode", 2); }
