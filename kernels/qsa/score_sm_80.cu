@@ -43,10 +43,6 @@ constexpr int query_words(int rows, int dims) { return (rows < 4 ? 4 : rows) * k
 // Waves of a block and blocks that fit a multiprocessor: 16 waves of 128 registers a lane.
 constexpr int waves_of(int rows) { return rows < 64 ? 8 : 16; }
 constexpr int blocks_of(int rows) { return 16 / waves_of(rows); }
-constexpr int shared_words(int rows, int dims) {
-  return query_words(rows, dims) + waves_of(rows) * kStep * dims / 8;
-}
-
 // Rows [begin, end) of a tile with one request, and the most and fewest columns that one of them
 // sees.
 struct Run {
@@ -167,11 +163,10 @@ struct QueryCopy {
   }
 };
 
-// Starts to bring the keys of a step, of which a lane gets what it holds as fragments: no other
-// lane reads its words. `at` is the offset of this lane's key; a key of no page is replaced by the
-// first of the cache, which is always there.
+// The keys of a step in registers, as fragments. `at` is the offset of this lane's key; a key of no
+// page is replaced by the first of the cache, which is always there.
 template <class T, int kPieces>
-DEVICE_FUNCTION void bring_keys(const ScoreParams& p, int64_t at, Words4* words) {
+DEVICE_FUNCTION void load_keys(const ScoreParams& p, int64_t at, Words4 (&key)[kTiles][kPieces]) {
   const int group = device::lane() / 4, member = device::lane() % 4;
   const int64_t valid = at == kMasked ? 0 : at;
   DEVICE_UNROLL
@@ -179,10 +174,8 @@ DEVICE_FUNCTION void bring_keys(const ScoreParams& p, int64_t at, Words4* words)
     const T* from = static_cast<const T*>(p.k_cache.data) +
                     device::shuffle(valid, key_of(n, group)) + member * 8;
     DEVICE_UNROLL
-    for (int j = 0; j < kPieces; ++j)
-      device::copy_async16_of_line(words + (n * kPieces + j) * device::kWave, from + j * 32);
+    for (int j = 0; j < kPieces; ++j) key[n][j] = device::load_once16_of_line(from + j * 32);
   }
-  device::copy_async_commit();
 }
 
 template <class T, int kDims, int kRows>
@@ -191,7 +184,7 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
   using Four = Pack<float>;
   constexpr int kPieces = pieces_of(kDims), kPack = pack_of(kRows), kMatrices = kPack / 4;
   constexpr int kWaves = waves_of(kRows), kThreads = kWaves * device::kWave;
-  DEVICE_DYNAMIC_SHARED(Words4, query);  // and the next keys of each wave
+  DEVICE_DYNAMIC_SHARED(Words4, query);
   DEVICE_SHARED(int64_t, request_of, kRows);
   DEVICE_SHARED(int, visible_of, kRows);
   const int thread = device::thread(), group = device::lane() / 4, member = device::lane() % 4;
@@ -209,14 +202,14 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
   const int64_t request = id_of(p.token_to_req, row);
   const int64_t position = id_of(p.positions, row);
   const int64_t guess = divide.rows_of_request(uint32_t(first_row));
-  Place place = place_of(p, divide.page_size, guess, first_step);  // of `after`, below
+  Place place = place_of(p, divide.page_size, guess, first_step);
   QueryCopy<kDims, kRows> copy;
   copy.load(p, first_row, rows);
   const int64_t length =
       request >= 0 && request < p.lengths.size[0] ? id_of(p.lengths, request) : 0;
-  Words4* staged = device::data(query) + query_words(kRows, kDims) +
-                   device::wave() * kTiles * kPieces * device::kWave + device::lane();
-  bring_keys<T, kPieces>(p, offset_at(p, place), staged);
+  int64_t at = offset_at(p, place);
+  Words4 key[kTiles][kPieces];
+  load_keys<T>(p, at, key);
   copy.store(device::data(query));
   if (thread < rows) {
     const int64_t tokens = larger(smaller(tokens_through(position), length), 0);
@@ -274,46 +267,23 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
     return run;
   };
 
-  const auto brought = [&](const Cursor& c) {  // before the loop
-    return c.run.begin == 0 && c.step == first_step && requests[0] == guess;
-  };
-  // A wave multiplies the keys of `now` while those of `next` are on their way and the page ids of
-  // `after` are asked for.
-  Cursor next{{0, 0, 0, 0}, -1}, after{{0, 0, 0, 0}, first_step - stride};  // before the first
-  bool next_masked = false;
+  // A wave multiplies the keys of `now` while the page ids of `next` are on their way.
+  Cursor next{{0, 0, 0, 0}, first_step - stride};  // before the first
   for (;;) {
     const Cursor now = next;
-    const bool masked = next_masked;
-    next = after;
-    const Place next_place = place;
-    after.step += stride;
-    while (int64_t{after.step} * kStep >= after.run.most) {
-      if (after.run.end >= rows) {
-        after = {{rows, rows, 0, 0}, -1};
+    next.step += stride;
+    while (int64_t{next.step} * kStep >= next.run.most) {
+      if (next.run.end >= rows) {
+        next.step = -1;
         break;
       }
-      after = {enter(after.run.end), first_step};
+      next = {enter(next.run.end), first_step};
     }
-    if (after.step >= 0 && !brought(after))
-      place = place_of(p, divide.page_size, requests[after.run.begin], after.step);
-
-    device::copy_async_wait<0>();
-    if (now.step < 0 && next.step < 0 && after.step < 0) return;
-    Words4 key[kTiles][kPieces];
-    if (now.step >= 0) {
-      DEVICE_UNROLL
-      for (int n = 0; n < kTiles; ++n) {
-        DEVICE_UNROLL
-        for (int j = 0; j < kPieces; ++j) key[n][j] = staged[(n * kPieces + j) * device::kWave];
-      }
-      device::sync_wave();  // read before the next keys come
-    }
-    if (next.step >= 0) {
-      const int64_t at = offset_at(p, next_place);
-      next_masked = at == kMasked;
-      if (!brought(next)) bring_keys<T, kPieces>(p, at, staged);
-    }
-    if (now.step < 0) continue;
+    const bool loaded =
+        now.step < 0 && next.run.begin == 0 && next.step == first_step && requests[0] == guess;
+    if (next.step >= 0 && !loaded)
+      place = place_of(p, divide.page_size, requests[next.run.begin], next.step);
+    const bool masked = at == kMasked;
 
     // A lane ends up with four neighbouring results of a row, eight of them where it has two runs.
     constexpr int kRuns = kPack / 4;
@@ -321,7 +291,7 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
     const int first = column + (kRuns == 1 ? group / 4 * 16 : 0) + member * 4;
     const bool whole = packed && column + kStep <= now.run.least && !device::any(masked);
     unsigned dead = 0;
-    if (!whole) {
+    if (!whole && now.step >= 0) {
       DEVICE_UNROLL
       for (int i = 0; i < 4 * kRuns; ++i)
         dead |= unsigned(device::shuffle(int(masked), first - column + i / 4 * 16 + i % 4)) << i;
@@ -380,6 +350,11 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
         }
       }
     }
+    if (next.step < 0) return;
+    if (!loaded) {
+      at = offset_at(p, place);
+      load_keys<T>(p, at, key);
+    }
   }
 }
 
@@ -420,7 +395,7 @@ const char* refusal(const ScoreParams& p) {
 }
 
 bool fits(int rows, const ScoreParams& p) {
-  return shared_words(rows, int(p.q.size[2])) * int(sizeof(Words4)) + kStaticShared <=
+  return query_words(rows, int(p.q.size[2])) * int(sizeof(Words4)) + kStaticShared <=
          device::shared_bytes_of_block();
 }
 
@@ -446,7 +421,7 @@ template <class T, int kDims, int kRows>
 void launch_tiles(const ScoreParams& p, const Plan& plan, void* stream) {
   const int64_t tiles = (p.q.size[0] + kRows - 1) / kRows;
   device::launch(score_tile_kernel<T, kDims, kRows>, device::Grid{tiles, plan.parts, 1},
-                 waves_of(kRows) * device::kWave, shared_words(kRows, kDims) * sizeof(Words4),
+                 waves_of(kRows) * device::kWave, query_words(kRows, kDims) * sizeof(Words4),
                  stream, p, plan.divide, plan.inverse, dense_runs(p.logits, 16));
 }
 template <class T, int kDims>
