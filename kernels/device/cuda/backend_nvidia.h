@@ -101,10 +101,12 @@ DEVICE_FUNCTION Words4 load_once16(const void* global) {
                : "l"(global));
   return w;
 }
-DEVICE_FUNCTION void copy_async16_of_line(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(shared)),
-               "l"(global)
-               : "memory");
+DEVICE_FUNCTION Words4 load_once16_of_line(const void* global) {
+  Words4 w;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(w.x[0]), "=r"(w.x[1]), "=r"(w.x[2]), "=r"(w.x[3])
+               : "l"(global));
+  return w;
 }
 
 }  // namespace device
