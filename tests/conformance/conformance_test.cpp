@@ -244,6 +244,7 @@ TEST(ConformanceOfSimt, MovedMatrices) {
         ASSERT_EQ(o[2 * kMovedMatrices], column);
       }
       ASSERT_EQ(o[2 * kMovedMatrices + 1 + m], in[lane * 4 + m]);
+      ASSERT_EQ(o[2 * kMovedMatrices + 5 + m], in[lane * 4 + m]);
     }
   }
 }
