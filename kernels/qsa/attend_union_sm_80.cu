@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: Apache-2.0
+// qsa.attend for many rows, as in a prefill, on NVIDIA GPUs from sm_80 on. Neighbouring rows of a
+// request list nearly the same tokens, and every row that reads its own copy of them is bound by
+// the L2. So rows are taken in groups, and a token that several rows of a group list is read once
+// for all of them.
+//
+//   1. list:   a block a group: which tokens its rows list together, and which row lists which.
+//              Where that saves too little the group is left to the kernel of single rows, also where
+//              its rows are of different requests or list a token twice.
+//   2. attend: a block a (group, KV head): the heads of all rows are the columns of one matrix
+//              product, S^T = K Q^T, O^T = V^T P^T; a column's weight of a token it does not list is 0.
+//   3. rows:   what is left, row by row. Also each (row, KV head) whose output is not finite: a value
+//              that is not finite times the weight 0 of a row which does not list it is NaN.
+#include <algorithm>
+#include <cmath>
+
+#include "device/nvidia.h"
+#include "qsa/attend.h"
+#include "qsa/launches.h"
+
+namespace qsa {
+namespace {
+
+constexpr int kDims = 256;
+constexpr int kColumns = 48;  // rows of a group times query heads of a KV head, at most
+constexpr int kMaxRows = 8;   // of a group: bits of a list entry
+constexpr int kTile = 32;     // tokens
+constexpr int kThreads = 128;
+constexpr int kWarps = 4;
+constexpr int kChunks = kDims / 8;           // of 16 bytes: a token's key or value
+constexpr int kStageChunks = kTile * kChunks;
+constexpr int kWeightPitch = kTile + 8;      // halves; 80 bytes: eight columns meet all banks
+constexpr int kColumnTiles = kColumns / 8;
+constexpr int kDimTiles = kDims / kWarps / 16;  // of a warp's dimensions
+constexpr int kHalfTiles = kColumnTiles / 2;    // column tiles of a warp's scores
+// A token of the list costs this share of what a token of a single row costs in the row kernel.
+constexpr float kUnionCost = 1.3f;
+
+constexpr int kListThreads = 256;
+constexpr int kWindowWords = 1024;  // of a row's bitmap: tokens that are sorted out at once
+constexpr int kWindow = kWindowWords * 32;
+
+// A token that some row of the group lists. `rows` 0: none is live.
+struct alignas(8) Entry {
+  uint32_t page;
+  uint32_t place_rows;  // place in the page << kMaxRows | rows, a bit a row of the group
+};
+
+struct Union {
+  int rows;      // of a group
+  int group;     // query heads of a KV head
+  int kv_heads;
+  int64_t groups;
+  Entry* entries;   // [groups, rows * T]
+  int32_t* counts;  // [groups]: entries, or kRowByRow
+  uint8_t* served;  // [R,Hkv]
+  float scale;      // D^-0.5 * log2(e)
+  bool packed_queries, packed_output;
+};
+constexpr int32_t kRowByRow = -1;
+
+// ---- 1. lists ----
+
+DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
+  DEVICE_SHARED(uint32_t, bits, kMaxRows * kWindowWords);
+  DEVICE_SHARED(int, scratch, 32);
+  DEVICE_SHARED(int, before, kListThreads + 1);
+  const int thread = device::thread();
+  const int64_t group = device::block_x(), first_row = group * u.rows;
+  const int rows = int(smaller(u.rows, p.q.size[0] - first_row));
+  const int64_t width = p.tokens.size[1], page_size = p.k_cache.size[1];
+  const int64_t capacity = p.block_table.size[1] * page_size;
+  const int64_t request = load_index(p.token_to_req, first_row);
+
+  for (int i = thread; i < rows * u.kv_heads; i += kListThreads)
+    u.served[first_row * u.kv_heads + i] = 0;
+  bool together = request >= 0 && request < p.block_table.size[0];
+  for (int r = 1; r < rows; ++r)
+    together = together && load_index(p.token_to_req, first_row + r) == request;
+
+  int last_window = -1;
+  for (int r = 0; together && r < rows; ++r)
+    for (int64_t i = thread; i < width; i += kListThreads) {
+      const int64_t token = load_index(p.tokens, first_row + r, i);
+      if (token >= 0 && token < capacity) last_window = device::max(last_window, int(token / kWindow));
+    }
+  last_window = device::block_max(last_window, scratch);
+
+  Entry* entries = u.entries + group * u.rows * width;
+  int listed = 0, twice = 0, count = 0;
+  for (int window = 0; window <= last_window; ++window) {
+    device::sync_block();  // the readers of the previous window are done
+    for (int i = thread; i < rows * kWindowWords; i += kListThreads) bits[i] = 0;
+    device::sync_block();
+    for (int r = 0; r < rows; ++r)
+      for (int64_t i = thread; i < width; i += kListThreads) {
+        const int64_t token = load_index(p.tokens, first_row + r, i);
+        if (token < 0 || token >= capacity || token / kWindow != window) continue;
+        const int at = int(token % kWindow);
+        const uint32_t bit = uint32_t{1} << at % 32;
+        ++listed;
+        if (device::atomic_or(&bits[r * kWindowWords + at / 32], bit) & bit) twice = 1;
+      }
+    device::sync_block();
+    constexpr int kPerThread = kWindowWords / kListThreads;
+    int own = 0;
+    for (int w = thread * kPerThread; w < (thread + 1) * kPerThread; ++w) {
+      uint32_t any = 0;
+      for (int r = 0; r < rows; ++r) any |= bits[r * kWindowWords + w];
+      own += device::popcount(any);
+    }
+    int through = own;
+    for (int step = 1; step < device::kWave; step *= 2) {
+      const int lower = device::shuffle_up(through, step);
+      if (device::lane() >= step) through += lower;
+    }
+    before[thread] = through - own;
+    if (device::lane() == device::kWave - 1) scratch[device::wave()] = through;
+    device::sync_block();
+    int next = count + before[thread];
+    for (int w = 0; w < device::waves(); ++w) {
+      if (w < device::wave()) next += scratch[w];
+      count += scratch[w];
+    }
+    for (int w = thread * kPerThread; w < (thread + 1) * kPerThread; ++w) {
+      uint32_t any = 0;
+      for (int r = 0; r < rows; ++r) any |= bits[r * kWindowWords + w];
+      while (any) {
+        const int bit = device::first_lane(any);
+        any &= any - 1;
+        uint32_t listing = 0;
+        for (int r = 0; r < rows; ++r)
+          listing |= (bits[r * kWindowWords + w] >> bit & 1) << r;
+        const int64_t token = int64_t(window) * kWindow + w * 32 + bit;
+        const int64_t page =
+            live_page(p.block_table, request, token / page_size, p.k_cache.size[0]);
+        entries[next++] = page < 0 ? Entry{0, 0}
+                                   : Entry{uint32_t(page),
+                                           uint32_t(token % page_size) << kMaxRows | listing};
+      }
+    }
+  }
+  device::sync_block();
+  listed = device::block_sum(listed, scratch);
+  device::sync_block();
+  twice = device::block_sum(twice, scratch);
+  if (thread == 0) {
+    const bool pays = float(count) * kUnionCost <= float(listed);
+    u.counts[group] = together && twice == 0 && pays ? count : kRowByRow;
+  }
+}
+
+// ---- 2. the groups' attention ----
+
+// Chunk c of row r in a tile of rows of kChunks: neighbouring rows of the same chunk meet other banks.
+DEVICE_FUNCTION int swizzled(int row, int chunk) { return row * kChunks + (chunk ^ (row & 7)); }
+
+template <class T>
+DEVICE_KERNEL_BLOCKS(kThreads, 2)
+attend_union_kernel(AttendParams p, Union u) {
+  DEVICE_DYNAMIC_SHARED(Pack<T>, shared);
+  DEVICE_SHARED(uint32_t, weights, kColumns * kWeightPitch / 2);  // [column][token], pairs
+  DEVICE_SHARED(float, tile_top, 2 * kColumns);  // of each half of a tile's tokens
+  DEVICE_SHARED(float, rescale, kColumns);
+  DEVICE_SHARED(float, total, 2 * kColumns);
+  DEVICE_SHARED(uint32_t, poisoned, kMaxRows);
+  Pack<T>* const queries = device::data(shared);
+  Pack<T>* const keys = queries + kColumns * kChunks;
+  Pack<T>* const values = keys + 2 * kStageChunks;
+  uint32_t* const weight_pairs = device::data(weights);
+
+  const int thread = device::thread(), lane = device::lane(), warp = device::wave();
+  const int quad = lane / 4, member = lane % 4;
+  const int64_t group = device::block_x() / u.kv_heads;
+  const int kv_head = device::block_x() % u.kv_heads;
+  const int count = u.counts[group];
+  if (count == kRowByRow) return;
+  const int64_t first_row = group * u.rows, width = p.tokens.size[1];
+  const int rows = int(smaller(u.rows, p.q.size[0] - first_row));
+  const int columns = rows * u.group;
+  const Entry* entries = u.entries + group * u.rows * width;
+  const T* cached_keys = static_cast<const T*>(p.k_cache.data);
+  const T* cached_values = static_cast<const T*>(p.v_cache.data);
+
+  // Queries, and zeros in the columns that are none.
+  for (int i = thread; i < kColumns * kChunks; i += kThreads) {
+    const int column = i / kChunks, chunk = i % kChunks;
+    Pack<T> pack{};
+    if (column < columns) {
+      const int64_t row = first_row + column / u.group;
+      const int head = kv_head * u.group + column % u.group;
+      const T* from = element<const T>(p.q, row, head, chunk * 8);
+      if (u.packed_queries)
+        pack = *reinterpret_cast<const Pack<T>*>(from);
+      else
+        for (int e = 0; e < 8; ++e) pack.x[e] = from[e * p.q.stride[2]];
+    }
+    queries[swizzled(column, chunk)] = pack;
+  }
+  if (thread < kMaxRows) poisoned[thread] = 0;
+
+  // A lane's entry of the next tile, and the rows that list its token of this tile.
+  Entry ahead{0, 0};
+  const auto look_ahead = [&](int tile) {
+    const int i = tile * kTile + lane;
+    ahead = i < count ? entries[i] : Entry{0, 0};
+  };
+  const auto fetch = [&](int stage) {
+    const uint32_t place = ahead.place_rows >> kMaxRows;
+    const bool live = (ahead.place_rows & ((1u << kMaxRows) - 1)) != 0;
+    const int64_t key_at = live ? offset_of(p.k_cache, ahead.page, place, kv_head) : kMasked;
+    const int64_t value_at = live ? offset_of(p.v_cache, ahead.page, place, kv_head) : kMasked;
+    DEVICE_UNROLL
+    for (int t = 0; t < kTile / kWarps; ++t) {
+      const int token = t * kWarps + warp;
+      const int64_t key = device::shuffle(key_at, token), value = device::shuffle(value_at, token);
+      const bool valid = key != kMasked;
+      const int to = stage * kStageChunks + swizzled(token, lane);
+      device::copy_async16(keys + to, valid ? cached_keys + key + lane * 8 : cached_keys, valid);
+      device::copy_async16(values + to, valid ? cached_values + value + lane * 8 : cached_values,
+                           valid);
+    }
+    device::copy_async_commit();
+  };
+
+  // Scores: a warp has half of a tile's tokens and half of the columns.
+  const int token_half = warp % 2, column_half = warp / 2;
+  const int first_column = column_half * kColumns / 2;
+  float top[kHalfTiles][2], sum[kHalfTiles][2];  // of this lane's columns; sum: its own tokens
+  int row_of[kHalfTiles][2];
+  DEVICE_UNROLL
+  for (int j = 0; j < kHalfTiles; ++j)
+    for (int e = 0; e < 2; ++e) {
+      top[j][e] = -device::infinity();
+      sum[j][e] = 0.0f;
+      const int column = first_column + j * 8 + member * 2 + e;
+      row_of[j][e] = column < columns ? column / u.group : kMaxRows;
+    }
+  // Outputs: a warp has a quarter of the dimensions and all columns.
+  float out[kDimTiles][kColumnTiles][4] = {};
+
+  const int tiles = (count + kTile - 1) / kTile;
+  uint32_t listing = 0;
+  if (tiles > 0) {
+    look_ahead(0);
+    listing = ahead.place_rows & ((1u << kMaxRows) - 1);
+    fetch(0);
+    look_ahead(1);
+  }
+  for (int tile = 0; tile < tiles; ++tile) {
+    const int stage = tile % 2;
+    device::copy_async_wait<0>();
+    device::sync_block();  // the tile is there, and the other stage and the weights are read
+    const uint32_t listing_now = listing;
+    if (tile + 1 < tiles) {
+      listing = ahead.place_rows & ((1u << kMaxRows) - 1);
+      fetch(stage ^ 1);
+      look_ahead(tile + 2);
+    }
+
+    float score[kHalfTiles][4] = {};
+    const Pack<T>* key = keys + stage * kStageChunks;
+    const int key_row = token_half * 16 + lane % 16;
+    const int query_row = first_column + lane % 8;
+    DEVICE_UNROLL
+    for (int k = 0; k < kChunks; k += 4) {  // 32 dimensions
+      uint32_t a[2][4];
+      device::load_matrices(a[0], key + swizzled(key_row, k + lane / 16));
+      device::load_matrices(a[1], key + swizzled(key_row, k + 2 + lane / 16));
+      DEVICE_UNROLL
+      for (int j = 0; j < kHalfTiles; ++j) {
+        uint32_t b[4];
+        device::load_matrices(b, queries + swizzled(query_row + j * 8, k + lane / 8));
+        const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+        device::multiply_16x8x16<T>(score[j], a[0], low);
+        device::multiply_16x8x16<T>(score[j], a[1], high);
+      }
+    }
+
+    // Weights of tokens that a row does not list are 0, and a live score that is not finite is NaN.
+    const uint32_t near = device::shuffle(listing_now, token_half * 16 + quad);
+    const uint32_t far = device::shuffle(listing_now, token_half * 16 + quad + 8);
+    DEVICE_UNROLL
+    for (int j = 0; j < kHalfTiles; ++j)
+      DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        float most = -device::infinity();
+        DEVICE_UNROLL
+        for (int f = 0; f < 2; ++f) {
+          float& s = score[j][2 * f + e];
+          const bool live = (f ? far : near) >> row_of[j][e] & 1;
+          const bool finite = device::abs(s) < device::infinity();
+          s = !live ? -device::infinity() : finite ? s * u.scale : device::nan();
+          most = device::max(most, s);
+        }
+        most = device::max(most, device::shuffle_xor(most, 4));
+        most = device::max(most, device::shuffle_xor(most, 8));
+        most = device::max(most, device::shuffle_xor(most, 16));
+        if (quad == 0) tile_top[token_half * kColumns + first_column + j * 8 + member * 2 + e] = most;
+      }
+    device::sync_block();
+
+    DEVICE_UNROLL
+    for (int j = 0; j < kHalfTiles; ++j) {
+      float weight[4];
+      DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const int column = first_column + j * 8 + member * 2 + e;
+        const float now =
+            device::max(top[j][e], device::max(tile_top[column], tile_top[kColumns + column]));
+        const float base = now == -device::infinity() ? 0.0f : now;
+        const float factor = device::exp2_fast(top[j][e] - base);
+        top[j][e] = now;
+        weight[e] = device::exp2_fast(score[j][e] - base);
+        weight[2 + e] = device::exp2_fast(score[j][2 + e] - base);
+        sum[j][e] = device::fma(sum[j][e], factor, weight[e] + weight[2 + e]);
+        if (quad == 0 && token_half == 0) rescale[column] = factor;
+      }
+      DEVICE_UNROLL
+      for (int f = 0; f < 2; ++f) {
+        const uint32_t pair =
+            device::transpose_8x8(device::pack_halves<T>(weight[2 * f], weight[2 * f + 1]));
+        weight_pairs[((first_column + j * 8 + quad) * kWeightPitch + token_half * 16 + f * 8) / 2 +
+                     member] = pair;
+      }
+    }
+    device::sync_block();
+
+    float factor[kColumnTiles][2];
+    bool same = true;
+    DEVICE_UNROLL
+    for (int j = 0; j < kColumnTiles; ++j)
+      DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        factor[j][e] = rescale[j * 8 + member * 2 + e];
+        same = same && factor[j][e] == 1.0f;
+      }
+    if (device::any(!same)) {
+      DEVICE_UNROLL
+      for (int d = 0; d < kDimTiles; ++d)
+        DEVICE_UNROLL
+        for (int j = 0; j < kColumnTiles; ++j)
+          DEVICE_UNROLL
+          for (int e = 0; e < 4; ++e) out[d][j][e] *= factor[j][e % 2];
+    }
+    const Pack<T>* value = values + stage * kStageChunks;
+    uint32_t b[kColumnTiles][4];
+    DEVICE_UNROLL
+    for (int j = 0; j < kColumnTiles; ++j)
+      device::load_matrices(
+          b[j], weight_pairs + ((j * 8 + lane % 8) * kWeightPitch + lane / 8 * 8) / 2);
+    DEVICE_UNROLL
+    for (int d = 0; d < kDimTiles; ++d)
+      DEVICE_UNROLL
+      for (int k = 0; k < 2; ++k) {
+        uint32_t a[4];
+        const int token = k * 16 + lane / 16 * 8 + lane % 8;
+        const int chunk = (warp * kDimTiles + d) * 2 + lane / 8 % 2;
+        device::load_matrices_transposed(a, value + swizzled(token, chunk));
+        DEVICE_UNROLL
+        for (int j = 0; j < kColumnTiles; ++j) {
+          const uint32_t pair[2] = {b[j][2 * k], b[j][2 * k + 1]};
+          device::multiply_16x8x16<T>(out[d][j], a, pair);
+        }
+      }
+  }
+
+  // Sums of the columns, over the lanes and the halves of the tokens.
+  device::sync_block();
+  DEVICE_UNROLL
+  for (int j = 0; j < kHalfTiles; ++j)
+    DEVICE_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      float s = sum[j][e];
+      s += device::shuffle_xor(s, 4);
+      s += device::shuffle_xor(s, 8);
+      s += device::shuffle_xor(s, 16);
+      const int column = first_column + j * 8 + member * 2 + e;
+      if (quad == 0) total[token_half * kColumns + column] = s;
+      if (quad == 0 && token_half == 0) tile_top[column] = top[j][e];
+    }
+  device::sync_block();
+  DEVICE_UNROLL
+  for (int j = 0; j < kColumnTiles; ++j)
+    DEVICE_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const int column = j * 8 + member * 2 + e;
+      const float s = total[column] + total[kColumns + column];
+      bool finite = s < device::infinity();
+      DEVICE_UNROLL
+      for (int d = 0; d < kDimTiles; ++d)
+        DEVICE_UNROLL
+        for (int f = 0; f < 4; f += 2) {
+          float& o = out[d][j][f + e];
+          o = s == 0.0f ? 0.0f : device::divide(o, s);
+          finite = finite && device::abs(o) < device::infinity();
+        }
+      if (column < columns && !finite) device::atomic_or(&poisoned[column / u.group], 1u);
+      // Through shared memory, [column][dimension] with the keys' swizzle, so that rows are whole.
+      DEVICE_UNROLL
+      for (int d = 0; d < kDimTiles; ++d)
+        DEVICE_UNROLL
+        for (int f = 0; f < 2; ++f) {
+          const int dim = (warp * kDimTiles + d) * 16 + f * 8 + quad;
+          queries[swizzled(column, dim / 8)].x[dim % 8] =
+              device::from_float<T>(out[d][j][2 * f + e]);
+        }
+    }
+  device::sync_block();
+  for (int i = thread; i < columns * kChunks; i += kThreads) {
+    const int column = i / kChunks, chunk = i % kChunks, row = column / u.group;
+    if (poisoned[row]) continue;
+    T* to = element<T>(p.output, first_row + row, kv_head * u.group + column % u.group, chunk * 8);
+    const Pack<T> pack = queries[swizzled(column, chunk)];
+    if (u.packed_output)
+      *reinterpret_cast<Pack<T>*>(to) = pack;
+    else
+      for (int e = 0; e < 8; ++e) to[e * p.output.stride[2]] = pack.x[e];
+  }
+  if (p.lse.data && thread < columns && !poisoned[thread / u.group]) {
+    const float s = total[thread] + total[kColumns + thread];
+    *element<float>(p.lse, first_row + thread / u.group, kv_head * u.group + thread % u.group) =
+        s == 0.0f ? -device::infinity() : float(tile_top[thread]) + device::log2(s);
+  }
+  if (thread < rows) u.served[(first_row + thread) * u.kv_heads + kv_head] = poisoned[thread] == 0;
+}
+
+constexpr size_t kSharedBytes = size_t(kColumns * kChunks + 4 * kStageChunks) * 16;
+
+Union make_union(const AttendParams& p, device::Carver& carver) {
+  Union u{};
+  const int64_t rows = p.q.size[0], heads = p.q.size[1], kv_heads = p.k_cache.size[2];
+  const int64_t group = heads / kv_heads;
+  if (p.q.size[2] != kDims)
+    throw device::Unsupported("because the head dimension is " + std::to_string(p.q.size[2]) +
+                              ": groups of rows are served for " + std::to_string(kDims));
+  if (group * 2 > kColumns)
+    throw device::Unsupported("because a KV head has " + std::to_string(group) +
+                              " query heads: groups of rows are served for at most " +
+                              std::to_string(kColumns / 2));
+  if (p.k_cache.size[1] >> (32 - kMaxRows))
+    throw device::Unsupported("because a page has " + std::to_string(p.k_cache.size[1]) +
+                              " tokens: groups of rows are served for less than 2^24");
+  u.rows = int(std::min<int64_t>(kMaxRows, kColumns / group));
+  u.group = int(group);
+  u.kv_heads = int(kv_heads);
+  u.groups = (rows + u.rows - 1) / u.rows;
+  blocks(u.groups * kv_heads);
+  u.entries = carver.take<Entry>(uint64_t(u.groups * u.rows * p.tokens.size[1]));
+  u.counts = carver.take<int32_t>(uint64_t(u.groups));
+  u.served = carver.take<uint8_t>(uint64_t(rows * kv_heads));
+  u.scale = float(1.4426950408889634 / std::sqrt(double(kDims)));
+  return u;
+}
+
+template <class T>
+void launch_union(const AttendParams& p, const Union& u, void* stream) {
+  device::launch(list_kernel, device::Grid{u.groups}, kListThreads, 0, stream, p, u);
+  device::launch(attend_union_kernel<T>, blocks(u.groups * u.kv_heads), kThreads, kSharedBytes,
+                 stream, p, u);
+}
+
+struct AttendUnion {
+  static constexpr const toolkit::Contract& contract = attend::contract;
+  static constexpr const char* implementation = "union";
+  static AttendParams params_of(const toolkit::Args& args) {
+    AttendParams p{};
+    p.q = tensor_of<3>(args.tensor("q"));
+    p.k_cache = tensor_of<4>(args.tensor("k_cache"));
+    p.v_cache = tensor_of<4>(args.tensor("v_cache"));
+    p.tokens = tensor_of<2>(args.tensor("logical_indices"));
+    p.block_table = tensor_of<2>(args.tensor("block_table"));
+    p.token_to_req = tensor_of<1>(args.tensor("token_to_req"));
+    p.output = tensor_of<3>(args.tensor("output"));
+    if (const auto lse = args.find("lse")) p.lse = tensor_of<2>(lse);
+    return p;
+  }
+  static uint64_t workspace(const toolkit::Args& args) {
+    device::Carver carver(nullptr);
+    AttendParams p = params_of(args);
+    make_union(p, carver);
+    static const uint8_t some = 0;
+    p.served = &some;
+    plan_attend(p, carver);
+    return carver.used();
+  }
+  static void run(const device::OpCall& call) {
+    device::Carver carver(call.workspace);
+    AttendParams p = params_of(call.args);
+    Union u = make_union(p, carver);
+    if (p.q.size[0] == 0) return;
+    if (!dense_runs(p.k_cache, 16) || !dense_runs(p.v_cache, 16))
+      throw device::Unsupported("because keys or values are not dense runs of 16 bytes");
+    u.packed_queries = dense_runs(p.q, 16);
+    u.packed_output = dense_runs(p.output, 16);
+    if (p.q.dtype == TK_BF16)
+      launch_union<bf16>(p, u, call.stream);
+    else
+      launch_union<f16>(p, u, call.stream);
+    p.served = u.served;
+    launch_attend(p, carver, call.stream);
+  }
+};
+DEVICE_OP(AttendUnion)
+
+}  // namespace
+}  // namespace qsa
