@@ -36,7 +36,8 @@ constexpr int kHalfTiles = kColumnTiles / 2;    // column tiles of a warp's scor
 // A token of the list costs this share of what a token of a single row costs in the row kernel.
 constexpr float kUnionCost = 1.3f;
 
-constexpr int kListThreads = 256;
+constexpr int kListThreads = 512;
+constexpr int kListAhead = 8;       // tokens that a thread loads before it looks at them
 constexpr int kWindowWords = 1024;  // of a row's bitmap: tokens that are sorted out at once
 constexpr int kWindow = kWindowWords * 32;
 
@@ -78,13 +79,29 @@ DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
   for (int r = 1; r < rows; ++r)
     together = together && load_index(p.token_to_req, first_row + r) == request;
 
-  int last_window = -1;
-  for (int r = 0; together && r < rows; ++r)
-    for (int64_t i = thread; i < width; i += kListThreads) {
-      const int64_t token = load_index(p.tokens, first_row + r, i);
-      if (token >= 0 && token < capacity) last_window = device::max(last_window, int(token / kWindow));
+  // All listed tokens, several loads of a thread at once: visit(row, token).
+  const auto each_token = [&](auto visit) {
+    const int64_t all = together ? rows * width : 0;
+    for (int64_t base = thread; base < all; base += kListThreads * kListAhead) {
+      int64_t token[kListAhead];
+      DEVICE_UNROLL
+      for (int i = 0; i < kListAhead; ++i) {
+        const int64_t at = base + i * kListThreads;
+        token[i] = at < all ? load_index(p.tokens, first_row + at / width, at % width) : -1;
+      }
+      DEVICE_UNROLL
+      for (int i = 0; i < kListAhead; ++i)
+        if (token[i] >= 0 && token[i] < capacity)
+          visit(int((base + i * kListThreads) / width), token[i]);
     }
-  last_window = device::block_max(last_window, scratch);
+  };
+  int last_window = together ? 0 : -1;
+  if (capacity > kWindow) {
+    each_token([&](int, int64_t token) {
+      last_window = device::max(last_window, int(token / kWindow));
+    });
+    last_window = device::block_max(last_window, scratch);
+  }
 
   Entry* entries = u.entries + group * u.rows * width;
   int listed = 0, twice = 0, count = 0;
@@ -92,15 +109,13 @@ DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
     device::sync_block();  // the readers of the previous window are done
     for (int i = thread; i < rows * kWindowWords; i += kListThreads) bits[i] = 0;
     device::sync_block();
-    for (int r = 0; r < rows; ++r)
-      for (int64_t i = thread; i < width; i += kListThreads) {
-        const int64_t token = load_index(p.tokens, first_row + r, i);
-        if (token < 0 || token >= capacity || token / kWindow != window) continue;
-        const int at = int(token % kWindow);
-        const uint32_t bit = uint32_t{1} << at % 32;
-        ++listed;
-        if (device::atomic_or(&bits[r * kWindowWords + at / 32], bit) & bit) twice = 1;
-      }
+    each_token([&](int r, int64_t token) {
+      if (token / kWindow != window) return;
+      const int at = int(token % kWindow);
+      const uint32_t bit = uint32_t{1} << at % 32;
+      ++listed;
+      if (device::atomic_or(&bits[r * kWindowWords + at / 32], bit) & bit) twice = 1;
+    });
     device::sync_block();
     constexpr int kPerThread = kWindowWords / kListThreads;
     int own = 0;
@@ -199,28 +214,28 @@ attend_union_kernel(AttendParams p, Union u) {
   }
   if (thread < kMaxRows) poisoned[thread] = 0;
 
-  // A lane's entry of the next tile, and the rows that list its token of this tile.
-  Entry ahead{0, 0};
-  const auto look_ahead = [&](int tile) {
-    const int i = tile * kTile + lane;
-    ahead = i < count ? entries[i] : Entry{0, 0};
+  // Of a lane's token of a tile.
+  struct Place {
+    int64_t key, value;  // offsets, or kMasked
+    uint32_t listing;    // rows of the group
   };
-  const auto fetch = [&](int stage) {
-    const uint32_t place = ahead.place_rows >> kMaxRows;
-    const bool live = (ahead.place_rows & ((1u << kMaxRows) - 1)) != 0;
-    const int64_t key_at = live ? offset_of(p.k_cache, ahead.page, place, kv_head) : kMasked;
-    const int64_t value_at = live ? offset_of(p.v_cache, ahead.page, place, kv_head) : kMasked;
+  const auto look = [&](int tile) {
+    const int i = tile * kTile + lane;
+    const Entry entry = i < count ? entries[i] : Entry{0, 0};
+    const uint32_t place = entry.place_rows >> kMaxRows;
+    const uint32_t listing = entry.place_rows & ((1u << kMaxRows) - 1);
+    if (listing == 0) return Place{kMasked, kMasked, 0};
+    return Place{offset_of(p.k_cache, entry.page, place, kv_head),
+                 offset_of(p.v_cache, entry.page, place, kv_head), listing};
+  };
+  const auto fetch = [&](Pack<T>* to, const T* from, int64_t offset) {
     DEVICE_UNROLL
     for (int t = 0; t < kTile / kWarps; ++t) {
       const int token = t * kWarps + warp;
-      const int64_t key = device::shuffle(key_at, token), value = device::shuffle(value_at, token);
-      const bool valid = key != kMasked;
-      const int to = stage * kStageChunks + swizzled(token, lane);
-      device::copy_async16(keys + to, valid ? cached_keys + key + lane * 8 : cached_keys, valid);
-      device::copy_async16(values + to, valid ? cached_values + value + lane * 8 : cached_values,
-                           valid);
+      const int64_t at = device::shuffle(offset, token);
+      const bool valid = at != kMasked;
+      device::copy_async16(to + swizzled(token, lane), valid ? from + at + lane * 8 : from, valid);
     }
-    device::copy_async_commit();
   };
 
   // Scores: a warp has half of a tile's tokens and half of the columns.
@@ -239,27 +254,12 @@ attend_union_kernel(AttendParams p, Union u) {
   // Outputs: a warp has a quarter of the dimensions and all columns.
   float out[kDimTiles][kColumnTiles][4] = {};
 
-  const int tiles = (count + kTile - 1) / kTile;
-  uint32_t listing = 0;
-  if (tiles > 0) {
-    look_ahead(0);
-    listing = ahead.place_rows & ((1u << kMaxRows) - 1);
-    fetch(0);
-    look_ahead(1);
-  }
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int stage = tile % 2;
-    device::copy_async_wait<0>();
-    device::sync_block();  // the tile is there, and the other stage and the weights are read
-    const uint32_t listing_now = listing;
-    if (tile + 1 < tiles) {
-      listing = ahead.place_rows & ((1u << kMaxRows) - 1);
-      fetch(stage ^ 1);
-      look_ahead(tile + 2);
-    }
-
-    float score[kHalfTiles][4] = {};
-    const Pack<T>* key = keys + stage * kStageChunks;
+  // Scores of a tile's half of the tokens and half of the columns, masked, and their maxima.
+  float score[kHalfTiles][4];
+  const auto add_scores = [&](const Pack<T>* key, uint32_t listing) {
+    DEVICE_UNROLL
+    for (int j = 0; j < kHalfTiles; ++j)
+      for (int e = 0; e < 4; ++e) score[j][e] = 0.0f;
     const int key_row = token_half * 16 + lane % 16;
     const int query_row = first_column + lane % 8;
     DEVICE_UNROLL
@@ -276,10 +276,9 @@ attend_union_kernel(AttendParams p, Union u) {
         device::multiply_16x8x16<T>(score[j], a[1], high);
       }
     }
-
-    // Weights of tokens that a row does not list are 0, and a live score that is not finite is NaN.
-    const uint32_t near = device::shuffle(listing_now, token_half * 16 + quad);
-    const uint32_t far = device::shuffle(listing_now, token_half * 16 + quad + 8);
+    // A token that a row does not list has the weight 0; a live score that is not finite is NaN.
+    const uint32_t near = device::shuffle(listing, token_half * 16 + quad);
+    const uint32_t far = device::shuffle(listing, token_half * 16 + quad + 8);
     DEVICE_UNROLL
     for (int j = 0; j < kHalfTiles; ++j)
       DEVICE_UNROLL
@@ -298,8 +297,9 @@ attend_union_kernel(AttendParams p, Union u) {
         most = device::max(most, device::shuffle_xor(most, 16));
         if (quad == 0) tile_top[token_half * kColumns + first_column + j * 8 + member * 2 + e] = most;
       }
-    device::sync_block();
-
+  };
+  // Weights of the scores, in place of the previous tile's.
+  const auto weigh = [&] {
     DEVICE_UNROLL
     for (int j = 0; j < kHalfTiles; ++j) {
       float weight[4];
@@ -324,8 +324,8 @@ attend_union_kernel(AttendParams p, Union u) {
                      member] = pair;
       }
     }
-    device::sync_block();
-
+  };
+  const auto add_values = [&](const Pack<T>* value) {
     float factor[kColumnTiles][2];
     bool same = true;
     DEVICE_UNROLL
@@ -343,7 +343,6 @@ attend_union_kernel(AttendParams p, Union u) {
           DEVICE_UNROLL
           for (int e = 0; e < 4; ++e) out[d][j][e] *= factor[j][e % 2];
     }
-    const Pack<T>* value = values + stage * kStageChunks;
     uint32_t b[kColumnTiles][4];
     DEVICE_UNROLL
     for (int j = 0; j < kColumnTiles; ++j)
@@ -363,6 +362,43 @@ attend_union_kernel(AttendParams p, Union u) {
           device::multiply_16x8x16<T>(out[d][j], a, pair);
         }
       }
+  };
+
+  // The scores of a tile are computed beside the values of the tile before it, so that a stretch
+  // between two barriers has both matrix products. Keys are fetched one tile earlier than values.
+  const int tiles = (count + kTile - 1) / kTile;
+  Place key_ahead = look(0), value_ahead = key_ahead;
+  uint32_t listing = key_ahead.listing;
+  if (tiles > 0) {
+    fetch(keys, cached_keys, key_ahead.key);
+    fetch(values, cached_values, value_ahead.value);
+    device::copy_async_commit();
+    key_ahead = look(1);
+    fetch(keys + kStageChunks, cached_keys, key_ahead.key);
+    device::copy_async_commit();
+    device::copy_async_wait<1>();
+    device::sync_block();
+    add_scores(keys, listing);
+    device::sync_block();
+    weigh();
+  }
+  for (int tile = 0; tile < tiles; ++tile) {
+    // There: keys of tile + 1, values of this tile. On their way from here on: the next of both.
+    const int stage = tile % 2;
+    device::copy_async_wait<0>();
+    device::sync_block();  // also: the weights are there, and the buffers of the next are read
+    value_ahead = key_ahead;
+    listing = value_ahead.listing;
+    key_ahead = look(tile + 2);
+    if (tile + 1 < tiles) {
+      fetch(values + (stage ^ 1) * kStageChunks, cached_values, value_ahead.value);
+      fetch(keys + stage * kStageChunks, cached_keys, key_ahead.key);
+      device::copy_async_commit();
+      add_scores(keys + (stage ^ 1) * kStageChunks, listing);
+    }
+    add_values(values + stage * kStageChunks);
+    device::sync_block();
+    if (tile + 1 < tiles) weigh();
   }
 
   // Sums of the columns, over the lanes and the halves of the tokens.
