@@ -32,12 +32,15 @@ constexpr int kStageChunks = kTile * kChunks;
 constexpr int kWeightPitch = kTile + 8;      // halves; 80 bytes: eight columns meet all banks
 constexpr int kColumnTiles = kColumns / 8;
 constexpr int kDimTiles = kDims / kWarps / 16;  // of a warp's dimensions
+constexpr int kSteps = kChunks / 4;  // of 32 dimensions
+static_assert(kSteps == kTile / 16 * kDimTiles, "both products have as many steps");
 constexpr int kHalfTiles = kColumnTiles / 2;    // column tiles of a warp's scores
 // A token of the list costs this share of what a token of a single row costs in the row kernel.
+constexpr float kSlack = 8.0f;  // log2 of the largest weight
 constexpr float kUnionCost = 1.3f;
 
 constexpr int kListThreads = 512;
-constexpr int kListAhead = 8;       // tokens that a thread loads before it looks at them
+constexpr int kListAhead = 4;       // tokens that a thread loads before it looks at them
 constexpr int kWindowWords = 1024;  // of a row's bitmap: tokens that are sorted out at once
 constexpr int kWindow = kWindowWords * 32;
 
@@ -69,8 +72,9 @@ DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
   const int thread = device::thread();
   const int64_t group = device::block_x(), first_row = group * u.rows;
   const int rows = int(smaller(u.rows, p.q.size[0] - first_row));
-  const int64_t width = p.tokens.size[1], page_size = p.k_cache.size[1];
-  const int64_t capacity = p.block_table.size[1] * page_size;
+  const int64_t width = p.tokens.size[1];
+  const uint32_t page_size = uint32_t(p.k_cache.size[1]);
+  const int64_t capacity = smaller(p.block_table.size[1] * p.k_cache.size[1], INT32_MAX);
   const int64_t request = load_index(p.token_to_req, first_row);
 
   for (int i = thread; i < rows * u.kv_heads; i += kListThreads)
@@ -79,25 +83,25 @@ DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
   for (int r = 1; r < rows; ++r)
     together = together && load_index(p.token_to_req, first_row + r) == request;
 
-  // All listed tokens, several loads of a thread at once: visit(row, token).
+  // All listed tokens, several loads of a thread at once: visit(row, token). Counts and tokens are
+  // taken as 32 bits, because 64-bit division is slow.
   const auto each_token = [&](auto visit) {
-    const int64_t all = together ? rows * width : 0;
-    for (int64_t base = thread; base < all; base += kListThreads * kListAhead) {
-      int64_t token[kListAhead];
-      DEVICE_UNROLL
-      for (int i = 0; i < kListAhead; ++i) {
-        const int64_t at = base + i * kListThreads;
-        token[i] = at < all ? load_index(p.tokens, first_row + at / width, at % width) : -1;
+    for (int r = 0; together && r < rows; ++r)
+      for (int64_t base = thread; base < width; base += kListThreads * kListAhead) {
+        int64_t token[kListAhead];
+        DEVICE_UNROLL
+        for (int i = 0; i < kListAhead; ++i) {
+          const int64_t at = base + i * kListThreads;
+          token[i] = at < width ? load_index(p.tokens, first_row + r, at) : -1;
+        }
+        DEVICE_UNROLL
+        for (int i = 0; i < kListAhead; ++i)
+          if (token[i] >= 0 && token[i] < capacity) visit(r, uint32_t(token[i]));
       }
-      DEVICE_UNROLL
-      for (int i = 0; i < kListAhead; ++i)
-        if (token[i] >= 0 && token[i] < capacity)
-          visit(int((base + i * kListThreads) / width), token[i]);
-    }
   };
   int last_window = together ? 0 : -1;
   if (capacity > kWindow) {
-    each_token([&](int, int64_t token) {
+    each_token([&](int, uint32_t token) {
       last_window = device::max(last_window, int(token / kWindow));
     });
     last_window = device::block_max(last_window, scratch);
@@ -109,8 +113,8 @@ DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
     device::sync_block();  // the readers of the previous window are done
     for (int i = thread; i < rows * kWindowWords; i += kListThreads) bits[i] = 0;
     device::sync_block();
-    each_token([&](int r, int64_t token) {
-      if (token / kWindow != window) return;
+    each_token([&](int r, uint32_t token) {
+      if (int(token / kWindow) != window) return;
       const int at = int(token % kWindow);
       const uint32_t bit = uint32_t{1} << at % 32;
       ++listed;
@@ -146,12 +150,11 @@ DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
         uint32_t listing = 0;
         for (int r = 0; r < rows; ++r)
           listing |= (bits[r * kWindowWords + w] >> bit & 1) << r;
-        const int64_t token = int64_t(window) * kWindow + w * 32 + bit;
-        const int64_t page =
-            live_page(p.block_table, request, token / page_size, p.k_cache.size[0]);
-        entries[next++] = page < 0 ? Entry{0, 0}
-                                   : Entry{uint32_t(page),
-                                           uint32_t(token % page_size) << kMaxRows | listing};
+        const uint32_t token = uint32_t(window) * kWindow + w * 32 + bit;
+        const uint32_t column = token / page_size, place = token % page_size;
+        const int64_t page = live_page(p.block_table, request, column, p.k_cache.size[0]);
+        entries[next++] =
+            page < 0 ? Entry{0, 0} : Entry{uint32_t(page), place << kMaxRows | listing};
       }
     }
   }
@@ -254,51 +257,46 @@ attend_union_kernel(AttendParams p, Union u) {
   // Outputs: a warp has a quarter of the dimensions and all columns.
   float out[kDimTiles][kColumnTiles][4] = {};
 
-  // Scores of a tile's half of the tokens and half of the columns, masked, and their maxima.
+  // 32 dimensions of the scores of a tile's half of the tokens and half of the columns.
   float score[kHalfTiles][4];
-  const auto add_scores = [&](const Pack<T>* key, uint32_t listing) {
+  const auto add_scores = [&](const Pack<T>* key, int step) {
+    const int key_row = token_half * 16 + lane % 16, query_row = first_column + lane % 8;
+    uint32_t a[2][4];
+    device::load_matrices(a[0], key + swizzled(key_row, 4 * step + lane / 16));
+    device::load_matrices(a[1], key + swizzled(key_row, 4 * step + 2 + lane / 16));
     DEVICE_UNROLL
-    for (int j = 0; j < kHalfTiles; ++j)
-      for (int e = 0; e < 4; ++e) score[j][e] = 0.0f;
-    const int key_row = token_half * 16 + lane % 16;
-    const int query_row = first_column + lane % 8;
-    DEVICE_UNROLL
-    for (int k = 0; k < kChunks; k += 4) {  // 32 dimensions
-      uint32_t a[2][4];
-      device::load_matrices(a[0], key + swizzled(key_row, k + lane / 16));
-      device::load_matrices(a[1], key + swizzled(key_row, k + 2 + lane / 16));
-      DEVICE_UNROLL
-      for (int j = 0; j < kHalfTiles; ++j) {
-        uint32_t b[4];
-        device::load_matrices(b, queries + swizzled(query_row + j * 8, k + lane / 8));
-        const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
-        device::multiply_16x8x16<T>(score[j], a[0], low);
-        device::multiply_16x8x16<T>(score[j], a[1], high);
-      }
+    for (int j = 0; j < kHalfTiles; ++j) {
+      uint32_t b[4];
+      device::load_matrices(b, queries + swizzled(query_row + j * 8, 4 * step + lane / 8));
+      const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+      device::multiply_16x8x16<T>(score[j], a[0], low);
+      device::multiply_16x8x16<T>(score[j], a[1], high);
     }
-    // A token that a row does not list has the weight 0; a live score that is not finite is NaN.
+  };
+  // Scales and masks them: a token that a row does not list has the weight 0, and a live score that
+  // is not finite is NaN. Then the maxima of the columns.
+  const auto mask_scores = [&](uint32_t listing) {
     const uint32_t near = device::shuffle(listing, token_half * 16 + quad);
     const uint32_t far = device::shuffle(listing, token_half * 16 + quad + 8);
     DEVICE_UNROLL
     for (int j = 0; j < kHalfTiles; ++j)
       DEVICE_UNROLL
       for (int e = 0; e < 2; ++e) {
-        float most = -device::infinity();
         DEVICE_UNROLL
         for (int f = 0; f < 2; ++f) {
           float& s = score[j][2 * f + e];
           const bool live = (f ? far : near) >> row_of[j][e] & 1;
-          const bool finite = device::abs(s) < device::infinity();
-          s = !live ? -device::infinity() : finite ? s * u.scale : device::nan();
-          most = device::max(most, s);
+          s = live ? device::fma(s, u.scale, s - s) : -device::infinity();  // inf - inf is NaN
         }
+        float most = device::max(score[j][e], score[j][2 + e]);
         most = device::max(most, device::shuffle_xor(most, 4));
         most = device::max(most, device::shuffle_xor(most, 8));
         most = device::max(most, device::shuffle_xor(most, 16));
         if (quad == 0) tile_top[token_half * kColumns + first_column + j * 8 + member * 2 + e] = most;
       }
   };
-  // Weights of the scores, in place of the previous tile's.
+  // Weights of the scores, in place of the previous tile's. They are taken against a score that is
+  // at most 2^kSlack below the largest so far, so that sums are seldom rescaled.
   const auto weigh = [&] {
     DEVICE_UNROLL
     for (int j = 0; j < kHalfTiles; ++j) {
@@ -306,11 +304,13 @@ attend_union_kernel(AttendParams p, Union u) {
       DEVICE_UNROLL
       for (int e = 0; e < 2; ++e) {
         const int column = first_column + j * 8 + member * 2 + e;
-        const float now =
-            device::max(top[j][e], device::max(tile_top[column], tile_top[kColumns + column]));
-        const float base = now == -device::infinity() ? 0.0f : now;
-        const float factor = device::exp2_fast(top[j][e] - base);
-        top[j][e] = now;
+        const float most = device::max(tile_top[column], tile_top[kColumns + column]);
+        float factor = 1.0f;
+        if (most > top[j][e] + kSlack) {
+          factor = device::exp2_fast(top[j][e] - most);
+          top[j][e] = most;
+        }
+        const float base = top[j][e] == -device::infinity() ? 0.0f : top[j][e];
         weight[e] = device::exp2_fast(score[j][e] - base);
         weight[2 + e] = device::exp2_fast(score[j][2 + e] - base);
         sum[j][e] = device::fma(sum[j][e], factor, weight[e] + weight[2 + e]);
@@ -325,7 +325,7 @@ attend_union_kernel(AttendParams p, Union u) {
       }
     }
   };
-  const auto add_values = [&](const Pack<T>* value) {
+  const auto rescale_sums = [&] {
     float factor[kColumnTiles][2];
     bool same = true;
     DEVICE_UNROLL
@@ -335,33 +335,34 @@ attend_union_kernel(AttendParams p, Union u) {
         factor[j][e] = rescale[j * 8 + member * 2 + e];
         same = same && factor[j][e] == 1.0f;
       }
-    if (device::any(!same)) {
-      DEVICE_UNROLL
-      for (int d = 0; d < kDimTiles; ++d)
-        DEVICE_UNROLL
-        for (int j = 0; j < kColumnTiles; ++j)
-          DEVICE_UNROLL
-          for (int e = 0; e < 4; ++e) out[d][j][e] *= factor[j][e % 2];
-    }
-    uint32_t b[kColumnTiles][4];
-    DEVICE_UNROLL
-    for (int j = 0; j < kColumnTiles; ++j)
-      device::load_matrices(
-          b[j], weight_pairs + ((j * 8 + lane % 8) * kWeightPitch + lane / 8 * 8) / 2);
+    if (!device::any(!same)) return;
     DEVICE_UNROLL
     for (int d = 0; d < kDimTiles; ++d)
       DEVICE_UNROLL
-      for (int k = 0; k < 2; ++k) {
-        uint32_t a[4];
-        const int token = k * 16 + lane / 16 * 8 + lane % 8;
-        const int chunk = (warp * kDimTiles + d) * 2 + lane / 8 % 2;
-        device::load_matrices_transposed(a, value + swizzled(token, chunk));
+      for (int j = 0; j < kColumnTiles; ++j)
         DEVICE_UNROLL
-        for (int j = 0; j < kColumnTiles; ++j) {
-          const uint32_t pair[2] = {b[j][2 * k], b[j][2 * k + 1]};
-          device::multiply_16x8x16<T>(out[d][j], a, pair);
-        }
-      }
+        for (int e = 0; e < 4; ++e) out[d][j][e] *= factor[j][e % 2];
+  };
+  // 16 dimensions of the weighted values of 16 tokens; `weight` holds those of these tokens.
+  uint32_t weight[kColumnTiles / 2][4];
+  const auto load_weights = [&](int k) {
+    DEVICE_UNROLL
+    for (int j = 0; j < kColumnTiles; j += 2)
+      device::load_matrices(
+          weight[j / 2],
+          weight_pairs +
+              ((j * 8 + lane / 16 * 8 + lane % 8) * kWeightPitch + k * 16 + lane / 8 % 2 * 8) / 2);
+  };
+  const auto add_values = [&](const Pack<T>* value, int k, int d) {
+    uint32_t a[4];
+    const int token = k * 16 + lane / 16 * 8 + lane % 8;
+    const int chunk = (warp * kDimTiles + d) * 2 + lane / 8 % 2;
+    device::load_matrices_transposed(a, value + swizzled(token, chunk));
+    DEVICE_UNROLL
+    for (int j = 0; j < kColumnTiles; ++j) {
+      const uint32_t pair[2] = {weight[j / 2][j % 2 * 2], weight[j / 2][j % 2 * 2 + 1]};
+      device::multiply_16x8x16<T>(out[d][j], a, pair);
+    }
   };
 
   // The scores of a tile are computed beside the values of the tile before it, so that a stretch
@@ -378,7 +379,12 @@ attend_union_kernel(AttendParams p, Union u) {
     device::copy_async_commit();
     device::copy_async_wait<1>();
     device::sync_block();
-    add_scores(keys, listing);
+    DEVICE_UNROLL
+    for (int j = 0; j < kHalfTiles; ++j)
+      for (int e = 0; e < 4; ++e) score[j][e] = 0.0f;
+    DEVICE_UNROLL
+    for (int step = 0; step < kSteps; ++step) add_scores(keys, step);
+    mask_scores(listing);
     device::sync_block();
     weigh();
   }
@@ -390,16 +396,25 @@ attend_union_kernel(AttendParams p, Union u) {
     value_ahead = key_ahead;
     listing = value_ahead.listing;
     key_ahead = look(tile + 2);
-    if (tile + 1 < tiles) {
-      fetch(values + (stage ^ 1) * kStageChunks, cached_values, value_ahead.value);
-      fetch(keys + stage * kStageChunks, cached_keys, key_ahead.key);
-      device::copy_async_commit();
-      add_scores(keys + (stage ^ 1) * kStageChunks, listing);
+    fetch(values + (stage ^ 1) * kStageChunks, cached_values, value_ahead.value);
+    fetch(keys + stage * kStageChunks, cached_keys, key_ahead.key);
+    device::copy_async_commit();
+    rescale_sums();
+    DEVICE_UNROLL
+    for (int j = 0; j < kHalfTiles; ++j)
+      for (int e = 0; e < 4; ++e) score[j][e] = 0.0f;
+    // Both products in turn: the scores alone are few chains of dependent instructions.
+    DEVICE_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      if (step % kDimTiles == 0) load_weights(step / kDimTiles);
+      add_scores(keys + (stage ^ 1) * kStageChunks, step);
+      add_values(values + stage * kStageChunks, step / kDimTiles, step % kDimTiles);
     }
-    add_values(values + stage * kStageChunks);
+    mask_scores(listing);
     device::sync_block();
     if (tile + 1 < tiles) weigh();
   }
+  device::copy_async_wait<0>();
 
   // Sums of the columns, over the lanes and the halves of the tokens.
   device::sync_block();
