@@ -24,11 +24,13 @@ namespace {
 constexpr int kDims = 256;
 constexpr int kColumns = 48;  // rows of a group times query heads of a KV head, at most
 constexpr int kMaxRows = 8;   // of a group: bits of a list entry
+constexpr uint32_t kRowBits = (1u << kMaxRows) - 1;
 constexpr int kTile = 32;     // tokens
 constexpr int kThreads = 128;
 constexpr int kWarps = 4;
 constexpr int kChunks = kDims / 8;           // of 16 bytes: a token's key or value
 constexpr int kStageChunks = kTile * kChunks;
+constexpr int kTokenBytes = 16 * kChunks, kStageBytes = 16 * kStageChunks;
 constexpr int kWeightPitch = kTile + 8;      // halves; 80 bytes: eight columns meet all banks
 constexpr int kColumnTiles = kColumns / 8;
 constexpr int kDimTiles = kDims / kWarps / 16;  // of a warp's dimensions
@@ -68,7 +70,6 @@ constexpr int32_t kRowByRow = -1;
 DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
   DEVICE_SHARED(uint32_t, bits, kMaxRows * kWindowWords);
   DEVICE_SHARED(int, scratch, 32);
-  DEVICE_SHARED(int, before, kListThreads + 1);
   const int thread = device::thread();
   const int64_t group = device::block_x(), first_row = group * u.rows;
   const int rows = int(smaller(u.rows, p.q.size[0] - first_row));
@@ -133,29 +134,30 @@ DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
       const int lower = device::shuffle_up(through, step);
       if (device::lane() >= step) through += lower;
     }
-    before[thread] = through - own;
     if (device::lane() == device::kWave - 1) scratch[device::wave()] = through;
     device::sync_block();
-    int next = count + before[thread];
+    const int first = count;
+    int next = count + through - own;
     for (int w = 0; w < device::waves(); ++w) {
       if (w < device::wave()) next += scratch[w];
       count += scratch[w];
     }
+    // Tokens first, because words hold few or many of them, and then a token a thread.
     for (int w = thread * kPerThread; w < (thread + 1) * kPerThread; ++w) {
       uint32_t any = 0;
       for (int r = 0; r < rows; ++r) any |= bits[r * kWindowWords + w];
-      while (any) {
-        const int bit = device::first_lane(any);
-        any &= any - 1;
-        uint32_t listing = 0;
-        for (int r = 0; r < rows; ++r)
-          listing |= (bits[r * kWindowWords + w] >> bit & 1) << r;
-        const uint32_t token = uint32_t(window) * kWindow + w * 32 + bit;
-        const uint32_t column = token / page_size, place = token % page_size;
-        const int64_t page = live_page(p.block_table, request, column, p.k_cache.size[0]);
-        entries[next++] =
-            page < 0 ? Entry{0, 0} : Entry{uint32_t(page), place << kMaxRows | listing};
-      }
+      for (; any; any &= any - 1) entries[next++].page = uint32_t(w * 32 + device::first_lane(any));
+    }
+    device::sync_block();
+    for (int i = first + thread; i < count; i += kListThreads) {
+      const int at = int(entries[i].page);
+      uint32_t listing = 0;
+      for (int r = 0; r < rows; ++r)
+        listing |= (bits[r * kWindowWords + at / 32] >> at % 32 & 1) << r;
+      const uint32_t token = uint32_t(window) * kWindow + uint32_t(at);
+      const uint32_t column = token / page_size, place = token % page_size;
+      const int64_t page = live_page(p.block_table, request, column, p.k_cache.size[0]);
+      entries[i] = page < 0 ? Entry{0, 0} : Entry{uint32_t(page), place << kMaxRows | listing};
     }
   }
   device::sync_block();
@@ -217,28 +219,24 @@ attend_union_kernel(AttendParams p, Union u) {
   }
   if (thread < kMaxRows) poisoned[thread] = 0;
 
-  // Of a lane's token of a tile.
-  struct Place {
-    int64_t key, value;  // offsets, or kMasked
-    uint32_t listing;    // rows of the group
+  // Four lanes fetch a token: every fourth chunk of it each.
+  const int own = warp * (kTile / kWarps) + quad;
+  const auto entry_of = [&](int tile, int token) {
+    const int i = tile * kTile + token;
+    return i < count ? entries[i] : Entry{0, 0};
   };
-  const auto look = [&](int tile) {
-    const int i = tile * kTile + lane;
-    const Entry entry = i < count ? entries[i] : Entry{0, 0};
-    const uint32_t place = entry.place_rows >> kMaxRows;
-    const uint32_t listing = entry.place_rows & ((1u << kMaxRows) - 1);
-    if (listing == 0) return Place{kMasked, kMasked, 0};
-    return Place{offset_of(p.k_cache, entry.page, place, kv_head),
-                 offset_of(p.v_cache, entry.page, place, kv_head), listing};
-  };
-  const auto fetch = [&](Pack<T>* to, const T* from, int64_t offset) {
+  int stage_at[2];  // bytes of this lane's chunks member and member + 4 in a stage; 8 chunks further, 128
+  for (int odd = 0; odd < 2; ++odd) stage_at[odd] = 16 * swizzled(own, member + 4 * odd);
+  const auto fetch = [&](Pack<T>* to, int stage, const T* from, const Tensor<4>& cache,
+                         const Entry& entry) {
+    const bool valid = (entry.place_rows & kRowBits) != 0;
+    const T* token =
+        valid ? from + offset_of(cache, entry.page, entry.place_rows >> kMaxRows, kv_head) : from;
     DEVICE_UNROLL
-    for (int t = 0; t < kTile / kWarps; ++t) {
-      const int token = t * kWarps + warp;
-      const int64_t at = device::shuffle(offset, token);
-      const bool valid = at != kMasked;
-      device::copy_async16(to + swizzled(token, lane), valid ? from + at + lane * 8 : from, valid);
-    }
+    for (int i = 0; i < kChunks / 4; ++i)
+      device::copy_async16(reinterpret_cast<char*>(to) + stage * kStageBytes + stage_at[i % 2] +
+                               i / 2 * 128,
+                           token + (member + 4 * i) * 8, valid);
   };
 
   // Scores: a warp has half of a tile's tokens and half of the columns.
@@ -246,28 +244,45 @@ attend_union_kernel(AttendParams p, Union u) {
   const int first_column = column_half * kColumns / 2;
   float top[kHalfTiles][2], sum[kHalfTiles][2];  // of this lane's columns; sum: its own tokens
   int row_of[kHalfTiles][2];
+  uint32_t row_bit[kHalfTiles][2];  // 0: no column
   DEVICE_UNROLL
   for (int j = 0; j < kHalfTiles; ++j)
     for (int e = 0; e < 2; ++e) {
       top[j][e] = -device::infinity();
       sum[j][e] = 0.0f;
       const int column = first_column + j * 8 + member * 2 + e;
-      row_of[j][e] = column < columns ? column / u.group : kMaxRows;
+      row_of[j][e] = column < columns ? column / u.group : 0;
+      row_bit[j][e] = column < columns;
     }
   // Outputs: a warp has a quarter of the dimensions and all columns.
   float out[kDimTiles][kColumnTiles][4] = {};
 
+  // Bytes of this lane's rows in a tile: of chunks 4 * step + c, for even and for odd steps; a step
+  // further is a constant further.
+  const int key_row = token_half * 16 + lane % 16, query_row = first_column + lane % 8;
+  int key_at[2][2], query_at[2], value_at[kDimTiles];
+  DEVICE_UNROLL
+  for (int odd = 0; odd < 2; ++odd) {
+    for (int i = 0; i < 2; ++i)
+      key_at[odd][i] = 16 * swizzled(key_row, 4 * odd + 2 * i + lane / 16);
+    query_at[odd] = 16 * swizzled(query_row, 4 * odd + lane / 8);
+  }
+  DEVICE_UNROLL
+  for (int d = 0; d < kDimTiles; ++d)
+    value_at[d] = 16 * swizzled(lane / 16 * 8 + lane % 8, (warp * kDimTiles + d) * 2 + lane / 8 % 2);
+  const int weight_at = ((lane / 16 * 8 + lane % 8) * kWeightPitch + lane / 8 % 2 * 8) * 2;
+
   // 32 dimensions of the scores of a tile's half of the tokens and half of the columns.
   float score[kHalfTiles][4];
-  const auto add_scores = [&](const Pack<T>* key, int step) {
-    const int key_row = token_half * 16 + lane % 16, query_row = first_column + lane % 8;
+  const auto add_scores = [&](int stage, int step) {
+    const int further = stage * kStageBytes + step / 2 * 128;
     uint32_t a[2][4];
-    device::load_matrices(a[0], key + swizzled(key_row, 4 * step + lane / 16));
-    device::load_matrices(a[1], key + swizzled(key_row, 4 * step + 2 + lane / 16));
+    device::load_matrices(a[0], keys, key_at[step % 2][0] + further);
+    device::load_matrices(a[1], keys, key_at[step % 2][1] + further);
     DEVICE_UNROLL
     for (int j = 0; j < kHalfTiles; ++j) {
       uint32_t b[4];
-      device::load_matrices(b, queries + swizzled(query_row + j * 8, 4 * step + lane / 8));
+      device::load_matrices(b, queries, query_at[step % 2] + step / 2 * 128 + j * 8 * kTokenBytes);
       const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
       device::multiply_16x8x16<T>(score[j], a[0], low);
       device::multiply_16x8x16<T>(score[j], a[1], high);
@@ -275,9 +290,14 @@ attend_union_kernel(AttendParams p, Union u) {
   };
   // Scales and masks them: a token that a row does not list has the weight 0, and a live score that
   // is not finite is NaN. Then the maxima of the columns.
-  const auto mask_scores = [&](uint32_t listing) {
-    const uint32_t near = device::shuffle(listing, token_half * 16 + quad);
-    const uint32_t far = device::shuffle(listing, token_half * 16 + quad + 8);
+  struct Listing {
+    uint32_t near, far;  // rows that list this lane's two tokens of a tile
+  };
+  const auto listing_of = [&](int tile) {
+    const int token = token_half * 16 + quad;
+    return Listing{entry_of(tile, token).place_rows, entry_of(tile, token + 8).place_rows};
+  };
+  const auto mask_scores = [&](const Listing& listing) {
     DEVICE_UNROLL
     for (int j = 0; j < kHalfTiles; ++j)
       DEVICE_UNROLL
@@ -285,7 +305,7 @@ attend_union_kernel(AttendParams p, Union u) {
         DEVICE_UNROLL
         for (int f = 0; f < 2; ++f) {
           float& s = score[j][2 * f + e];
-          const bool live = (f ? far : near) >> row_of[j][e] & 1;
+          const bool live = (f ? listing.far : listing.near) >> row_of[j][e] & row_bit[j][e];
           s = live ? device::fma(s, u.scale, s - s) : -device::infinity();  // inf - inf is NaN
         }
         float most = device::max(score[j][e], score[j][2 + e]);
@@ -348,16 +368,13 @@ attend_union_kernel(AttendParams p, Union u) {
   const auto load_weights = [&](int k) {
     DEVICE_UNROLL
     for (int j = 0; j < kColumnTiles; j += 2)
-      device::load_matrices(
-          weight[j / 2],
-          weight_pairs +
-              ((j * 8 + lane / 16 * 8 + lane % 8) * kWeightPitch + k * 16 + lane / 8 % 2 * 8) / 2);
+      device::load_matrices(weight[j / 2], weight_pairs,
+                            weight_at + (j * 8 * kWeightPitch + k * 16) * 2);
   };
-  const auto add_values = [&](const Pack<T>* value, int k, int d) {
+  const auto add_values = [&](int stage, int k, int d) {
     uint32_t a[4];
-    const int token = k * 16 + lane / 16 * 8 + lane % 8;
-    const int chunk = (warp * kDimTiles + d) * 2 + lane / 8 % 2;
-    device::load_matrices_transposed(a, value + swizzled(token, chunk));
+    device::load_matrices_transposed(a, values,
+                                     value_at[d] + stage * kStageBytes + k * 16 * kTokenBytes);
     DEVICE_UNROLL
     for (int j = 0; j < kColumnTiles; ++j) {
       const uint32_t pair[2] = {weight[j / 2][j % 2 * 2], weight[j / 2][j % 2 * 2 + 1]};
@@ -368,14 +385,15 @@ attend_union_kernel(AttendParams p, Union u) {
   // The scores of a tile are computed beside the values of the tile before it, so that a stretch
   // between two barriers has both matrix products. Keys are fetched one tile earlier than values.
   const int tiles = (count + kTile - 1) / kTile;
-  Place key_ahead = look(0), value_ahead = key_ahead;
-  uint32_t listing = key_ahead.listing;
+  // What is needed of the list is loaded a tile before it is used.
+  Entry value_entry = entry_of(1, own), key_entry = entry_of(2, own);
+  Listing listing = listing_of(0), next_listing = listing_of(1);
   if (tiles > 0) {
-    fetch(keys, cached_keys, key_ahead.key);
-    fetch(values, cached_values, value_ahead.value);
+    const Entry first = entry_of(0, own);
+    fetch(keys, 0, cached_keys, p.k_cache, first);
+    fetch(values, 0, cached_values, p.v_cache, first);
     device::copy_async_commit();
-    key_ahead = look(1);
-    fetch(keys + kStageChunks, cached_keys, key_ahead.key);
+    fetch(keys, 1, cached_keys, p.k_cache, value_entry);
     device::copy_async_commit();
     device::copy_async_wait<1>();
     device::sync_block();
@@ -383,7 +401,7 @@ attend_union_kernel(AttendParams p, Union u) {
     for (int j = 0; j < kHalfTiles; ++j)
       for (int e = 0; e < 4; ++e) score[j][e] = 0.0f;
     DEVICE_UNROLL
-    for (int step = 0; step < kSteps; ++step) add_scores(keys, step);
+    for (int step = 0; step < kSteps; ++step) add_scores(0, step);
     mask_scores(listing);
     device::sync_block();
     weigh();
@@ -393,12 +411,13 @@ attend_union_kernel(AttendParams p, Union u) {
     const int stage = tile % 2;
     device::copy_async_wait<0>();
     device::sync_block();  // also: the weights are there, and the buffers of the next are read
-    value_ahead = key_ahead;
-    listing = value_ahead.listing;
-    key_ahead = look(tile + 2);
-    fetch(values + (stage ^ 1) * kStageChunks, cached_values, value_ahead.value);
-    fetch(keys + stage * kStageChunks, cached_keys, key_ahead.key);
+    fetch(values, stage ^ 1, cached_values, p.v_cache, value_entry);
+    fetch(keys, stage, cached_keys, p.k_cache, key_entry);
     device::copy_async_commit();
+    value_entry = key_entry;
+    key_entry = entry_of(tile + 3, own);
+    listing = next_listing;
+    next_listing = listing_of(tile + 2);
     rescale_sums();
     DEVICE_UNROLL
     for (int j = 0; j < kHalfTiles; ++j)
@@ -407,8 +426,8 @@ attend_union_kernel(AttendParams p, Union u) {
     DEVICE_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       if (step % kDimTiles == 0) load_weights(step / kDimTiles);
-      add_scores(keys + (stage ^ 1) * kStageChunks, step);
-      add_values(values + stage * kStageChunks, step / kDimTiles, step % kDimTiles);
+      add_scores(stage ^ 1, step);
+      add_values(stage, step / kDimTiles, step % kDimTiles);
     }
     mask_scores(listing);
     device::sync_block();

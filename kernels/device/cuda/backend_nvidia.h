@@ -27,16 +27,16 @@ DEVICE_FUNCTION void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], con
 DEVICE_FUNCTION unsigned shared_address(const void* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
-DEVICE_FUNCTION void load_matrices(uint32_t (&r)[4], const void* row) {
+DEVICE_FUNCTION void load_matrices(uint32_t (&r)[4], const void* shared, int at = 0) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(shared_address(shared) + at)
                : "memory");
 }
-DEVICE_FUNCTION void load_matrices_transposed(uint32_t (&r)[4], const void* row) {
+DEVICE_FUNCTION void load_matrices_transposed(uint32_t (&r)[4], const void* shared, int at = 0) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(shared_address(shared) + at)
                : "memory");
 }
 DEVICE_FUNCTION uint32_t transpose_8x8(uint32_t r) {

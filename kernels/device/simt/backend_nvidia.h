@@ -24,12 +24,15 @@ inline const uint16_t* row_of_lane(const void* row, int of, Site site) {
   return device::bit_cast<const uint16_t*>(
       device::shuffle(reinterpret_cast<uint64_t>(row), of, site));
 }
-inline void load_matrices(uint32_t (&r)[4], const void* row, Site site = Site::current()) {
+inline void load_matrices(uint32_t (&r)[4], const void* shared, int at = 0,
+                          Site site = Site::current()) {
+  const void* row = static_cast<const char*>(shared) + at;
   for (int m = 0; m < 4; ++m)
     std::memcpy(&r[m], row_of_lane(row, 8 * m + lane() / 4, site) + lane() % 4 * 2, 4);
 }
-inline void load_matrices_transposed(uint32_t (&r)[4], const void* row,
+inline void load_matrices_transposed(uint32_t (&r)[4], const void* shared, int at = 0,
                                      Site site = Site::current()) {
+  const void* row = static_cast<const char*>(shared) + at;
   for (int m = 0; m < 4; ++m) {
     const uint32_t low = row_of_lane(row, 8 * m + lane() % 4 * 2, site)[lane() / 4];
     const uint32_t high = row_of_lane(row, 8 * m + lane() % 4 * 2 + 1, site)[lane() / 4];
