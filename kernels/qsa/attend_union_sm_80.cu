@@ -42,7 +42,7 @@ constexpr float kSlack = 8.0f;  // log2 of the largest weight
 constexpr float kUnionCost = 1.3f;
 
 constexpr int kListThreads = 512;
-constexpr int kListAhead = 4;       // tokens that a thread loads before it looks at them
+constexpr int kListAhead = 4;       // neighbouring tokens of a row that a thread takes at once
 constexpr int kWindowWords = 1024;  // of a row's bitmap: tokens that are sorted out at once
 constexpr int kWindow = kWindowWords * 32;
 
@@ -84,26 +84,24 @@ DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
   for (int r = 1; r < rows; ++r)
     together = together && load_index(p.token_to_req, first_row + r) == request;
 
-  // All listed tokens, several loads of a thread at once: visit(row, token). Counts and tokens are
-  // taken as 32 bits, because 64-bit division is slow.
-  const auto each_token = [&](auto visit) {
+  // All listed tokens, kListAhead neighbours of a row a thread: visit(row, tokens). -1 stands for
+  // what is none.
+  const auto each_tokens = [&](auto visit) {
     for (int r = 0; together && r < rows; ++r)
-      for (int64_t base = thread; base < width; base += kListThreads * kListAhead) {
-        int64_t token[kListAhead];
+      for (int64_t base = thread * kListAhead; base < width; base += kListThreads * kListAhead) {
+        int token[kListAhead];
         DEVICE_UNROLL
         for (int i = 0; i < kListAhead; ++i) {
-          const int64_t at = base + i * kListThreads;
-          token[i] = at < width ? load_index(p.tokens, first_row + r, at) : -1;
+          const int64_t t = base + i < width ? load_index(p.tokens, first_row + r, base + i) : -1;
+          token[i] = t >= 0 && t < capacity ? int(t) : -1;
         }
-        DEVICE_UNROLL
-        for (int i = 0; i < kListAhead; ++i)
-          if (token[i] >= 0 && token[i] < capacity) visit(r, uint32_t(token[i]));
+        visit(r, token);
       }
   };
   int last_window = together ? 0 : -1;
   if (capacity > kWindow) {
-    each_token([&](int, uint32_t token) {
-      last_window = device::max(last_window, int(token / kWindow));
+    each_tokens([&](int, const int (&token)[kListAhead]) {
+      for (const int t : token) last_window = device::max(last_window, t < 0 ? -1 : t / kWindow);
     });
     last_window = device::block_max(last_window, scratch);
   }
@@ -114,12 +112,29 @@ DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
     device::sync_block();  // the readers of the previous window are done
     for (int i = thread; i < rows * kWindowWords; i += kListThreads) bits[i] = 0;
     device::sync_block();
-    each_token([&](int r, uint32_t token) {
-      if (int(token / kWindow) != window) return;
-      const int at = int(token % kWindow);
-      const uint32_t bit = uint32_t{1} << at % 32;
-      ++listed;
-      if (device::atomic_or(&bits[r * kWindowWords + at / 32], bit) & bit) twice = 1;
+    each_tokens([&](int r, const int (&token)[kListAhead]) {
+      // Neighbours mostly lie in one word: they are added at once, because atomics on one word queue.
+      int word = -1;
+      uint32_t gathered = 0;
+      const auto add = [&] {
+        if (word >= 0 && (device::atomic_or(&bits[r * kWindowWords + word], gathered) & gathered))
+          twice = 1;
+      };
+      DEVICE_UNROLL
+      for (int i = 0; i < kListAhead; ++i) {
+        if (token[i] < 0 || token[i] / kWindow != window) continue;
+        const int at = token[i] % kWindow;
+        if (at / 32 != word) {
+          add();
+          word = at / 32;
+          gathered = 0;
+        }
+        const uint32_t bit = uint32_t{1} << at % 32;
+        if (gathered & bit) twice = 1;
+        gathered |= bit;
+        ++listed;
+      }
+      add();
     });
     device::sync_block();
     constexpr int kPerThread = kWindowWords / kListThreads;
@@ -243,7 +258,6 @@ attend_union_kernel(AttendParams p, Union u) {
   const int token_half = warp % 2, column_half = warp / 2;
   const int first_column = column_half * kColumns / 2;
   float top[kHalfTiles][2], sum[kHalfTiles][2];  // of this lane's columns; sum: its own tokens
-  int row_of[kHalfTiles][2];
   uint32_t row_bit[kHalfTiles][2];  // 0: no column
   DEVICE_UNROLL
   for (int j = 0; j < kHalfTiles; ++j)
@@ -251,8 +265,7 @@ attend_union_kernel(AttendParams p, Union u) {
       top[j][e] = -device::infinity();
       sum[j][e] = 0.0f;
       const int column = first_column + j * 8 + member * 2 + e;
-      row_of[j][e] = column < columns ? column / u.group : 0;
-      row_bit[j][e] = column < columns;
+      row_bit[j][e] = column < columns ? 1u << column / u.group : 0;
     }
   // Outputs: a warp has a quarter of the dimensions and all columns.
   float out[kDimTiles][kColumnTiles][4] = {};
@@ -288,8 +301,6 @@ attend_union_kernel(AttendParams p, Union u) {
       device::multiply_16x8x16<T>(score[j], a[1], high);
     }
   };
-  // Scales and masks them: a token that a row does not list has the weight 0, and a live score that
-  // is not finite is NaN. Then the maxima of the columns.
   struct Listing {
     uint32_t near, far;  // rows that list this lane's two tokens of a tile
   };
@@ -297,44 +308,72 @@ attend_union_kernel(AttendParams p, Union u) {
     const int token = token_half * 16 + quad;
     return Listing{entry_of(tile, token).place_rows, entry_of(tile, token + 8).place_rows};
   };
+  // Scales and masks them: a token that a row does not list has the weight 0, and a live score that
+  // is not finite is NaN. True where a score is far above what its column is taken against.
   const auto mask_scores = [&](const Listing& listing) {
+    bool exceeds = false;
     DEVICE_UNROLL
     for (int j = 0; j < kHalfTiles; ++j)
       DEVICE_UNROLL
       for (int e = 0; e < 2; ++e) {
+        const float limit = top[j][e] + kSlack;
         DEVICE_UNROLL
         for (int f = 0; f < 2; ++f) {
           float& s = score[j][2 * f + e];
-          const bool live = (f ? listing.far : listing.near) >> row_of[j][e] & row_bit[j][e];
+          const bool live = ((f ? listing.far : listing.near) & row_bit[j][e]) != 0;
           s = live ? device::fma(s, u.scale, s - s) : -device::infinity();  // inf - inf is NaN
+          exceeds = exceeds || s > limit;
         }
+      }
+    return exceeds;
+  };
+  // By the whole block, and seldom: what the columns are taken against becomes their largest score,
+  // and all sums follow.
+  const auto raise_tops = [&] {
+    DEVICE_UNROLL
+    for (int j = 0; j < kHalfTiles; ++j)
+      DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) {
         float most = device::max(score[j][e], score[j][2 + e]);
         most = device::max(most, device::shuffle_xor(most, 4));
         most = device::max(most, device::shuffle_xor(most, 8));
         most = device::max(most, device::shuffle_xor(most, 16));
         if (quad == 0) tile_top[token_half * kColumns + first_column + j * 8 + member * 2 + e] = most;
       }
+    device::sync_block();
+    DEVICE_UNROLL
+    for (int j = 0; j < kHalfTiles; ++j)
+      DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const int column = first_column + j * 8 + member * 2 + e;
+        const float most =
+            device::max(top[j][e], device::max(tile_top[column], tile_top[kColumns + column]));
+        const float factor = most == top[j][e] ? 1.0f : device::exp2_fast(top[j][e] - most);
+        top[j][e] = most;
+        sum[j][e] *= factor;
+        if (quad == 0 && token_half == 0) rescale[column] = factor;
+      }
+    device::sync_block();
+    DEVICE_UNROLL
+    for (int j = 0; j < kColumnTiles; ++j)
+      DEVICE_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const float factor = rescale[j * 8 + member * 2 + e % 2];
+        DEVICE_UNROLL
+        for (int d = 0; d < kDimTiles; ++d) out[d][j][e] *= factor;
+      }
   };
-  // Weights of the scores, in place of the previous tile's. They are taken against a score that is
-  // at most 2^kSlack below the largest so far, so that sums are seldom rescaled.
+  // Weights of the scores, in place of the previous tile's.
   const auto weigh = [&] {
     DEVICE_UNROLL
     for (int j = 0; j < kHalfTiles; ++j) {
       float weight[4];
       DEVICE_UNROLL
       for (int e = 0; e < 2; ++e) {
-        const int column = first_column + j * 8 + member * 2 + e;
-        const float most = device::max(tile_top[column], tile_top[kColumns + column]);
-        float factor = 1.0f;
-        if (most > top[j][e] + kSlack) {
-          factor = device::exp2_fast(top[j][e] - most);
-          top[j][e] = most;
-        }
         const float base = top[j][e] == -device::infinity() ? 0.0f : top[j][e];
         weight[e] = device::exp2_fast(score[j][e] - base);
         weight[2 + e] = device::exp2_fast(score[j][2 + e] - base);
-        sum[j][e] = device::fma(sum[j][e], factor, weight[e] + weight[2 + e]);
-        if (quad == 0 && token_half == 0) rescale[column] = factor;
+        sum[j][e] += weight[e] + weight[2 + e];
       }
       DEVICE_UNROLL
       for (int f = 0; f < 2; ++f) {
@@ -344,24 +383,6 @@ attend_union_kernel(AttendParams p, Union u) {
                      member] = pair;
       }
     }
-  };
-  const auto rescale_sums = [&] {
-    float factor[kColumnTiles][2];
-    bool same = true;
-    DEVICE_UNROLL
-    for (int j = 0; j < kColumnTiles; ++j)
-      DEVICE_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        factor[j][e] = rescale[j * 8 + member * 2 + e];
-        same = same && factor[j][e] == 1.0f;
-      }
-    if (!device::any(!same)) return;
-    DEVICE_UNROLL
-    for (int d = 0; d < kDimTiles; ++d)
-      DEVICE_UNROLL
-      for (int j = 0; j < kColumnTiles; ++j)
-        DEVICE_UNROLL
-        for (int e = 0; e < 4; ++e) out[d][j][e] *= factor[j][e % 2];
   };
   // 16 dimensions of the weighted values of 16 tokens; `weight` holds those of these tokens.
   uint32_t weight[kColumnTiles / 2][4];
@@ -402,8 +423,7 @@ attend_union_kernel(AttendParams p, Union u) {
       for (int e = 0; e < 4; ++e) score[j][e] = 0.0f;
     DEVICE_UNROLL
     for (int step = 0; step < kSteps; ++step) add_scores(0, step);
-    mask_scores(listing);
-    device::sync_block();
+    if (device::sync_block_any(mask_scores(listing))) raise_tops();
     weigh();
   }
   for (int tile = 0; tile < tiles; ++tile) {
@@ -418,7 +438,6 @@ attend_union_kernel(AttendParams p, Union u) {
     key_entry = entry_of(tile + 3, own);
     listing = next_listing;
     next_listing = listing_of(tile + 2);
-    rescale_sums();
     DEVICE_UNROLL
     for (int j = 0; j < kHalfTiles; ++j)
       for (int e = 0; e < 4; ++e) score[j][e] = 0.0f;
@@ -429,8 +448,8 @@ attend_union_kernel(AttendParams p, Union u) {
       add_scores(stage ^ 1, step);
       add_values(stage, step / kDimTiles, step % kDimTiles);
     }
-    mask_scores(listing);
-    device::sync_block();
+    // Also: all have read the weights.
+    if (device::sync_block_any(mask_scores(listing))) raise_tops();
     if (tile + 1 < tiles) weigh();
   }
   device::copy_async_wait<0>();

@@ -7,6 +7,9 @@
 
 namespace device {
 
+// Barriers.
+DEVICE_FUNCTION bool sync_block_any(bool b) { return __syncthreads_or(b) != 0; }
+
 // Matrices.
 template <class T>
 DEVICE_FUNCTION void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {

@@ -7,6 +7,18 @@
 
 namespace device {
 
+// Barriers.
+inline bool sync_block_any(bool b, Site site = Site::current()) {
+  DEVICE_SHARED(uint32_t, found, 1);
+  if (thread() == 0) found[0] = 0;
+  device::sync_block(site);
+  if (b) atomic_or(&found[0], 1u);
+  device::sync_block(site);
+  const bool any_found = found[0] != 0;
+  device::sync_block(site);
+  return any_found;
+}
+
 // Matrices.
 template <class T>
 void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
