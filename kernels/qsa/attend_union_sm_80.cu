@@ -42,6 +42,7 @@ constexpr float kSlack = 8.0f;  // log2 of the largest weight
 constexpr float kUnionCost = 1.3f;
 
 constexpr int kListThreads = 512;
+constexpr int kListRows = 4;
 constexpr int kListAhead = 4;       // neighbouring tokens of a row that a thread takes at once
 constexpr int kWindowWords = 1024;  // of a row's bitmap: tokens that are sorted out at once
 constexpr int kWindow = kWindowWords * 32;
@@ -67,7 +68,7 @@ constexpr int32_t kRowByRow = -1;
 
 // ---- 1. lists ----
 
-DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
+DEVICE_KERNEL_BLOCKS(kListThreads, 2) list_kernel(AttendParams p, Union u) {
   DEVICE_SHARED(uint32_t, bits, kMaxRows * kWindowWords);
   DEVICE_SHARED(int, scratch, 32);
   const int thread = device::thread();
@@ -87,15 +88,20 @@ DEVICE_KERNEL(kListThreads) list_kernel(AttendParams p, Union u) {
   // All listed tokens, kListAhead neighbours of a row a thread: visit(row, tokens). -1 stands for
   // what is none.
   const auto each_tokens = [&](auto visit) {
-    for (int r = 0; together && r < rows; ++r)
+    for (int from = 0; together && from < rows; from += kListRows)
       for (int64_t base = thread * kListAhead; base < width; base += kListThreads * kListAhead) {
-        int token[kListAhead];
+        int token[kListRows][kListAhead];  // of several rows, so that one wait is for all
         DEVICE_UNROLL
-        for (int i = 0; i < kListAhead; ++i) {
-          const int64_t t = base + i < width ? load_index(p.tokens, first_row + r, base + i) : -1;
-          token[i] = t >= 0 && t < capacity ? int(t) : -1;
-        }
-        visit(r, token);
+        for (int r = 0; r < kListRows; ++r)
+          DEVICE_UNROLL
+          for (int i = 0; i < kListAhead; ++i) {
+            const bool listed = from + r < rows && base + i < width;
+            const int64_t t = listed ? load_index(p.tokens, first_row + from + r, base + i) : -1;
+            token[r][i] = t >= 0 && t < capacity ? int(t) : -1;
+          }
+        DEVICE_UNROLL
+        for (int r = 0; r < kListRows; ++r)
+          if (from + r < rows) visit(from + r, token[r]);
       }
   };
   int last_window = together ? 0 : -1;
