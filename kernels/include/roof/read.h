@@ -18,7 +18,7 @@ inline constexpr TensorSpec kTensors[] = {
 inline constexpr ScalarSpec kScalars[] = {
     {"blocks", ScalarKind::integer, nullptr, "blocks of the launch, > 0"},
     {"passes", ScalarKind::integer, "1", "how often the source is read, > 0"},
-    {"in_flight", ScalarKind::integer, "4", "16-byte loads of a thread in flight, 4 or 16"},
+    {"in_flight", ScalarKind::integer, "4", "16-byte loads of a thread in flight, 4 (512 threads a block) or 16 (128)"},
 };
 
 inline void check(const Args& a) {
