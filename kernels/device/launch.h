@@ -6,8 +6,9 @@
 //   params...);
 //
 // An empty grid launches nothing. A wrong configuration, and whatever the backend reports, is a
-// LaunchError. device::multiprocessors() counts those of the current device; a plan made from it
-// has to give the same result in workspace() and run().
+// LaunchError. device::multiprocessors() counts those of the current device, shared_limit() is the
+// most bytes of shared memory that a block may have there; a plan made from them has to give the
+// same result in workspace() and run().
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,6 @@ constexpr int kTile = 16;    // tokens
 constexpr int kTiles = device::kWave / kTile;  // that a wave looks up at once
 constexpr int kWavesOfProcessor = 8;  // the output takes half of the registers
 constexpr int kMaxSplits = 128;
-constexpr uint32_t kNoChunk = ~uint32_t{0};  // where a token is masked
 constexpr float kSlack = 8;  // a weight may be up to 2^8 before all sums are rescaled
 
 struct Statistics {
@@ -43,6 +42,8 @@ struct Plan {
   uint32_t key_page, key_token, value_page, value_token;  // strides of the caches, in chunks
   float scale;             // D^-0.5 * log2(e)
   bool packed_output;      // four neighbours of the output may be stored at once
+  bool once;               // tokens are hardly shared between rows: they need not stay in the L2
+  bool heads_apart;        // all rows of a KV head before those of the next
   bool merge_launch;       // partial results are merged by a second launch, else by the last block
   float* partial;          // [R*Hkv, splits, group, D], sums of weighted values; null: one split
   Statistics* statistics;  // [R*Hkv, splits, group]
@@ -56,7 +57,9 @@ struct Layout {
   static constexpr int kSlot = kTile * kRow;   // chunks
   static constexpr int kRings = (kFew ? 8 : 16) * kRow;  // behind the queries
   static constexpr int kStatistics = kRings + kWaves * kSlots * kSlot;
-  static constexpr int kChunks = kStatistics + kWaves * kHeads / 2;
+  static constexpr int kPlaces = kStatistics + kWaves * kHeads / 2;
+  static constexpr int kPlacesOfWave = 2 * device::kWave / 4;  // of keys, then of values
+  static constexpr int kChunks = kPlaces + kWaves * kPlacesOfWave;
   static constexpr int kPitch = kDims + 8;     // floats of a head's output; other banks for each
   static_assert(kHeads * kPitch <= kSlots * kSlot * 4, "a wave's output replaces its ring");
 };
@@ -80,8 +83,7 @@ DEVICE_FUNCTION int32_t load_id(const Tensor<kRank>& t, Index... index) {
 struct Lookup {
   int32_t token;               // four tiles ahead
   int32_t page, place;         // two tiles ahead; the page as the table has it
-  uint32_t key_at, value_at;   // of these two tiles: chunks from the cache's first, or kNoChunk
-  device::LaneMask live;
+  device::LaneMask live;       // of these two tiles
 
   int64_t column, end;
   int row, request;
@@ -95,30 +97,42 @@ struct Lookup {
     place = int32_t(uint32_t(token) - at * size);
     page = token >= 0 && at < p.block_table.size[1] ? load_id(p.block_table, request, at) : -1;
   }
-  DEVICE_FUNCTION void next_tiles(const AttendParams& p, const Plan& plan) {
+  // To `places`: the chunks from the cache's first to these two tiles' keys and to their values.
+  DEVICE_FUNCTION void next_tiles(const AttendParams& p, const Plan& plan, uint32_t* places) {
     const bool ok = page >= 0 && page < p.k_cache.size[0];
-    key_at = ok ? page * plan.key_page + place * plan.key_token : kNoChunk;
-    value_at = ok ? page * plan.value_page + place * plan.value_token : kNoChunk;
+    device::sync_wave();  // all lanes have read the places before
+    places[device::lane()] = ok ? page * plan.key_page + place * plan.key_token : 0;
+    places[device::kWave + device::lane()] =
+        ok ? page * plan.value_page + place * plan.value_token : 0;
     live = device::ballot(ok);
+    device::sync_wave();
     next_page(p);
     next_token(p);
   }
 };
 
-// A tile of rows. `from` is this lane's chunk of the cache's first token, `at` the chunks of the
-// tile's tokens in lanes `first_lane` and on.
+// A tile of rows. `from` is this lane's chunk of the cache's first token, `places` and `live` have
+// the tile's tokens. All addresses come first: copies that wait for theirs wait for each other.
 template <int kRow>
-DEVICE_FUNCTION void copy_tile(Chunk* to, const Chunk* from, uint32_t at, int first_lane) {
-  constexpr int kAtOnce = device::kWave / kRow;
-  const int chunk = device::lane() % kRow;
+DEVICE_FUNCTION void copy_tile(Chunk* to, const Chunk* from, const Chunk* places, uint32_t live,
+                               uint64_t policy) {
+  constexpr int kCopies = kTile * kRow / device::kWave;
+  const int chunk = device::lane() % kRow, first = device::lane() / kRow * kCopies;
+  uint32_t place[kCopies];
   DEVICE_UNROLL
-  for (int i = 0; i < kTile; i += kAtOnce) {
-    const int token = i + device::lane() / kRow;
-    const uint32_t source = device::shuffle(at, first_lane + token);
-    const bool live = source != kNoChunk;
-    device::copy_async16(to + token * kRow + (chunk ^ swizzle(token)), from + (live ? source : 0),
-                         live);
+  for (int i = 0; i < kCopies; i += 4) {
+    const Chunk four = places[(first + i) / 4];
+    DEVICE_UNROLL
+    for (int e = 0; e < 4; ++e) place[i + e] = four.x[e];
   }
+  const Chunk* source[kCopies];
+  DEVICE_UNROLL
+  for (int i = 0; i < kCopies; ++i) source[i] = from + place[i];
+  const uint32_t own = live >> first;
+  Chunk* const row = to + first * kRow;
+  DEVICE_UNROLL
+  for (int i = 0; i < kCopies; ++i)
+    device::copy_async16(row + i * kRow + (chunk ^ swizzle(i)), source[i], own >> i & 1, policy);
 }
 
 template <class T>
@@ -175,9 +189,19 @@ attend_kernel(AttendParams p, Plan plan) {
   int unit = device::block_x();
   const int split = unit % plan.splits;
   unit /= plan.splits;
-  const int kv_head = unit % plan.kv_heads, row = unit / plan.kv_heads;
+  int kv_head = unit % plan.kv_heads, row = unit / plan.kv_heads;
+  if (plan.heads_apart) {
+    const int rows = int(p.q.size[0]);
+    kv_head = unit / rows;
+    row = unit % rows;
+    unit = row * plan.kv_heads + kv_head;
+  }
   const int first_head = kv_head * plan.group;
 
+  Chunk* const places = queries + At::kPlaces + wave * At::kPlacesOfWave;
+  Chunk* const value_places = places + device::kWave / 4;
+
+  const uint64_t policy = device::l2_policy(plan.once);
   Lookup lookup;
   lookup.row = row;
   const int64_t first = split * plan.split_tokens;
@@ -207,7 +231,7 @@ attend_kernel(AttendParams p, Plan plan) {
   if (!valid) lookup.request = 0, lookup.end = 0, lookup.token = -1;
   lookup.next_page(p);
   lookup.next_token(p);
-  lookup.next_tiles(p, plan);
+  lookup.next_tiles(p, plan, places[0].x);
 
   const Chunk* const keys =
       reinterpret_cast<const Chunk*>(element<const T>(p.k_cache, 0, 0, kv_head, lane % kRow * 8));
@@ -217,14 +241,15 @@ attend_kernel(AttendParams p, Plan plan) {
   DEVICE_UNROLL
   for (int tile = 0; tile <= kAhead; ++tile) {
     const int first_lane = tile % kTiles * kTile;
-    if (tile > 0 && first_lane == 0) lookup.next_tiles(p, plan);
+    if (tile > 0 && first_lane == 0) lookup.next_tiles(p, plan, places[0].x);
     if (tile < tiles)
-      copy_tile<kRow>(ring + 2 * tile * At::kSlot, keys, lookup.key_at, first_lane);
+      copy_tile<kRow>(ring + 2 * tile * At::kSlot, keys, places + first_lane / 4, lookup.live >> first_lane, policy);
     live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
     device::copy_async_commit();
     if (tile == kAhead) break;
     if (tile < tiles)
-      copy_tile<kRow>(ring + (2 * tile + 1) * At::kSlot, values, lookup.value_at, first_lane);
+      copy_tile<kRow>(ring + (2 * tile + 1) * At::kSlot, values, value_places + first_lane / 4,
+                      lookup.live >> first_lane, policy);
     device::copy_async_commit();
   }
   // The count of done blocks begins with this call's tag. The workspace holds anything before the
@@ -268,8 +293,9 @@ attend_kernel(AttendParams p, Plan plan) {
     }
     device::sync_wave();  // all lanes have read the keys
     const uint32_t live = uint32_t(live_tiles >> kAhead * kTile);
+    const int value_lane = (tile + kAhead) % kTiles * kTile;
     if (tile + kAhead < tiles)
-      copy_tile<kRow>(key, values, lookup.value_at, (tile + kAhead) % kTiles * kTile);
+      copy_tile<kRow>(key, values, value_places + value_lane / 4, lookup.live >> value_lane, policy);
     device::copy_async_commit();
 
     uint32_t weights[4];
@@ -340,8 +366,8 @@ attend_kernel(AttendParams p, Plan plan) {
     device::sync_wave();  // all lanes have read the values
     const int next = tile + kAhead + 1, first_lane = next % kTiles * kTile;
     if (next < tiles) {
-      if (first_lane == 0) lookup.next_tiles(p, plan);
-      copy_tile<kRow>(value, keys, lookup.key_at, first_lane);
+      if (first_lane == 0) lookup.next_tiles(p, plan, places[0].x);
+      copy_tile<kRow>(value, keys, places + first_lane / 4, lookup.live >> first_lane, policy);
     }
     live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
     device::copy_async_commit();
@@ -412,34 +438,60 @@ attend_kernel(AttendParams p, Plan plan) {
   const int64_t base = int64_t(unit) * plan.splits * plan.group;
   for (int i = thread; i < plan.splits * plan.group; i += kThreads) parts[i] = plan.statistics[base + i];
   device::sync_block();
-  for (int i = thread; i < plan.group * kQuads; i += kThreads) {
-    const int head = i / kQuads, dim = i % kQuads * 4;
-    Statistics all{-device::infinity(), 0.0f};
+  // All of a thread's loads of two splits come before their sums: one alone would wait for memory
+  // each time.
+  constexpr int kMine = (kHalves * 8 * kQuads + kThreads - 1) / kThreads;
+  const float* from[kMine];
+  float tops[kMine], totals[kMine];
+  Four sums[kMine];
+  DEVICE_UNROLL
+  for (int m = 0; m < kMine; ++m) {
+    const int i = thread + m * kThreads, head = device::min(i / kQuads, plan.group - 1);
+    from[m] = plan.partial + (base + head) * kDims + i % kQuads * 4;
+    tops[m] = -device::infinity();
     for (int s = 0; s < plan.splits; ++s)
-      all.top = device::max(all.top, parts[s * plan.group + head].top);
-    Four sum{};
-    const float* from = plan.partial + (base + head) * kDims + dim;
-    for (int s = 0; s < plan.splits; ++s, from += int64_t(plan.group) * kDims) {
-      const Statistics part = parts[s * plan.group + head];
-      const float factor = weight_of(part, all.top);
-      all.total = device::fma(part.total, factor, all.total);
-      add(sum, *reinterpret_cast<const Four*>(from), factor);
+      tops[m] = device::max(tops[m], parts[s * plan.group + head].top);
+    totals[m] = 0.0f;
+    sums[m] = Four{};
+  }
+  for (int s = 0; s < plan.splits; s += 2) {
+    const int64_t second = s + 1 < plan.splits ? int64_t(plan.group) * kDims : 0;
+    Four of[2][kMine];
+    DEVICE_UNROLL
+    for (int m = 0; m < kMine; ++m) {
+      of[0][m] = *reinterpret_cast<const Four*>(from[m]);
+      of[1][m] = *reinterpret_cast<const Four*>(from[m] + second);
+      from[m] += 2 * second;
     }
-    store_four<T>(p, plan, row, first_head + head, dim, sum, inverse(all.total));
-    if (dim == 0) store_lse(p, row, first_head + head, all.top, all.total);
+    DEVICE_UNROLL
+    for (int m = 0; m < kMine; ++m) {
+      const int head = device::min((thread + m * kThreads) / kQuads, plan.group - 1);
+      DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        if (s + e >= plan.splits) continue;
+        const Statistics part = parts[(s + e) * plan.group + head];
+        const float factor = weight_of(part, tops[m]);
+        totals[m] = device::fma(part.total, factor, totals[m]);
+        add(sums[m], of[e][m], factor);
+      }
+    }
+  }
+  DEVICE_UNROLL
+  for (int m = 0; m < kMine; ++m) {
+    const int i = thread + m * kThreads, head = i / kQuads, dim = i % kQuads * 4;
+    if (head >= plan.group) continue;
+    store_four<T>(p, plan, row, first_head + head, dim, sums[m], inverse(totals[m]));
+    if (dim == 0) store_lse(p, row, first_head + head, tops[m], totals[m]);
   }
 }
 
 constexpr int kThreads = kMaxSplits;                  // of a merge: one a split
-constexpr int kMergeDims = 64;                        // of a block
-constexpr int kMergeQuads = kMergeDims / 4;           // threads beside each other
-constexpr int kSlices = kThreads / kMergeQuads;       // splits at once
-constexpr int kPerSlice = kMaxSplits / kSlices;
-
-// One block a (row, head, 64 dimensions). All partial results are loaded at once.
-template <class T>
+// One block a (row, head, kMergeDims dimensions). All partial results are loaded at once.
+template <class T, int kMergeDims, int kPerSlice>
 DEVICE_KERNEL(kThreads)
 merge_splits_kernel(AttendParams p, Plan plan) {
+  constexpr int kMergeQuads = kMergeDims / 4;      // threads beside each other
+  constexpr int kSlices = kThreads / kMergeQuads;  // splits at once
   DEVICE_SHARED(float, scratch, 32);
   DEVICE_SHARED(float, weights, kMaxSplits);
   DEVICE_SHARED(Four, sums, kThreads);
@@ -534,7 +586,7 @@ uint32_t chunks_of(const Tensor<4>& cache, int dim) {
       throw device::Unsupported("k_cache or v_cache has a negative stride");
     if (cache.size[d] > 1) reach += (cache.size[d] - 1) * (cache.stride[d] / 8);
   }
-  if (reach >= kNoChunk)
+  if (reach > UINT32_MAX)
     throw device::Unsupported("the pages of k_cache or v_cache are spread over more than 64 GiB");
   return cache.size[dim] > 1 ? uint32_t(cache.stride[dim] / 8) : 0;
 }
@@ -559,6 +611,10 @@ Plan make_plan(const AttendParams& p, device::Carver& carver) {
   plan.kv_heads = int(kv_heads);
   plan.group = int(group);
   plan.scale = float(1.4426950408889634 / std::sqrt(double(dims)));
+  plan.once = rows <= 8 * p.block_table.size[0];
+  if (const char* e = getenv("QSA_ONCE")) plan.once = atoi(e);
+  plan.heads_apart = !plan.once;
+  if (const char* e = getenv("QSA_ORDER")) plan.heads_apart = atoi(e);
   plan.packed_output = dense_runs(p.output, 8);
   plan.key_page = chunks_of(p.k_cache, 0);
   plan.key_token = chunks_of(p.k_cache, 1);
@@ -590,10 +646,12 @@ void launch_kernels(const AttendParams& p, const Plan& plan, void* stream) {
   else
     plan.group <= 8 ? launch_kernel<T, kDims, 4, kSlots, true>(p, plan, stream)
                   : launch_kernel<T, kDims, 4, kSlots, false>(p, plan, stream);
-  if (plan.partial && plan.merge_launch)
-    device::launch(merge_splits_kernel<T>,
-                   blocks(p.q.size[0] * p.q.size[1] * (kDims / kMergeDims)), kThreads, 0, stream, p,
-                   plan);
+  if (!plan.partial || !plan.merge_launch) return;
+  const int64_t heads = p.q.size[0] * p.q.size[1];
+  if (plan.splits > 16)
+    device::launch(merge_splits_kernel<T, 64, 16>, blocks(heads * (kDims / 64)), kThreads, 0, stream, p, plan);
+  else
+    device::launch(merge_splits_kernel<T, 128, 4>, blocks(heads * (kDims / 128)), kThreads, 0, stream, p, plan);
 }
 
 void launch_tuned(const AttendParams& p, device::Carver& carver, void* stream) {

@@ -40,15 +40,21 @@ inline std::string kernel_name(const void* kernel) {
 }
 
 // Of the device that is current.
-inline int multiprocessors() {
-  int device = 0, count = 0;
+inline int device_attribute(cudaDeviceAttr attribute, const char* what) {
+  int device = 0, value = 0;
   cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess)
-    error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&value, attribute, device);
   if (error != cudaSuccess)
-    throw LaunchError(std::string("the number of multiprocessors: ") + cudaGetErrorName(error) +
-                      " (" + cudaGetErrorString(error) + ")");
-  return count;
+    throw LaunchError(std::string(what) + ": " + cudaGetErrorName(error) + " (" +
+                      cudaGetErrorString(error) + ")");
+  return value;
+}
+inline int multiprocessors() {
+  return device_attribute(cudaDevAttrMultiProcessorCount, "the number of multiprocessors");
+}
+inline size_t shared_limit() {
+  return static_cast<size_t>(
+      device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, "the shared memory of a block"));
 }
 
 // Enqueues kernel(arguments...) and returns.

@@ -10,6 +10,7 @@
 namespace device {
 
 inline int multiprocessors() { throw LaunchError("the hip backend has no host side yet"); }
+inline size_t shared_limit() { throw LaunchError("the hip backend has no host side yet"); }
 
 template <class... Params, class... Arguments>
 void launch(void (*)(Params...), Grid, int, size_t, void*, Arguments&&...) {

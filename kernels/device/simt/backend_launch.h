@@ -11,6 +11,7 @@
 
 namespace device {
 
+inline size_t shared_limit() { return simt::shared_limit(SIMT_WAVE); }
 inline int multiprocessors() { return 4; }  // few, so that small cases are cut into several waves of blocks
 
 template <class... Params, class... Arguments>

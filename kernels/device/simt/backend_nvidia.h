@@ -81,6 +81,11 @@ inline float exp2_fast(float x) {
 }
 
 // Memory.
+inline uint64_t l2_policy(bool) { return 0; }
+inline void copy_async16(void* shared, const void* global, bool valid, uint64_t,
+                         Site site = Site::current()) {
+  copy_async16(shared, global, valid, site);
+}
 struct Words4 {
   uint32_t x[4];
 };
