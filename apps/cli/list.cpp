@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "cli/dispatch.h"
 #include "cli/exit_code.h"
 #include "cli/plan.h"
 #include "cli/presets.h"
@@ -71,6 +72,7 @@ void list_file(const std::string& file) {
 }  // namespace
 
 int list(const Tool& tool, const VerbName&, const Options& options) {
+  if (options.dispatch) return list_dispatch(tool, options);
   int code = kPass;
   if (options.files.empty()) {
     for (const auto* card : resolve_ops(tool, {}))

@@ -44,14 +44,18 @@ const CLI::Validator kSeconds(
     },
     "");
 
-void add_cases(CLI::App& app, Options& o) {
-  app.add_option("ops", o.ops, "ops, \"qsa.attend\" or \"attend\"; none: all")->type_name("");
+void add_shapes(CLI::App& app, Options& o, const char* group) {
   repeated(app, "-a,--axis", "AXIS", o.axes,
            "name=v1,v2 or name=from:to:*2 (also :+step); [5,7] is one value")
-      ->group("Cases");
+      ->group(group);
   app.add_option("-p,--preset", o.preset, "shapes of a model, see `list`; -a overrides them")
       ->type_name("NAME")
-      ->group("Cases");
+      ->group(group);
+}
+
+void add_cases(CLI::App& app, Options& o) {
+  app.add_option("ops", o.ops, "ops, \"qsa.attend\" or \"attend\"; none: all")->type_name("");
+  add_shapes(app, o, "Cases");
   app.add_option("-f,--filter", o.filter, "only cases whose id matches")
       ->type_name("REGEX")
       ->group("Cases");
@@ -106,11 +110,16 @@ void add_target(CLI::App& app, Options& o) {
       ->group("Where");
 }
 
-void add_sweeping(CLI::App& app, Options& o) {
-  constexpr const char* kGroup = "Long sweeps";
+void add_isolation(CLI::App& app, Options& o) {
   app.add_flag("--isolate", o.isolate,
                "a child process per case: a crash or a hang costs one row, the rest goes on")
-      ->group(kGroup);
+      ->group("Long sweeps");
+  app.add_option("--isolated-case", o.isolated_case)->group("");  // how --isolate starts itself
+}
+
+void add_sweeping(CLI::App& app, Options& o) {
+  constexpr const char* kGroup = "Long sweeps";
+  add_isolation(app, o);
   app.add_flag("--resume", o.resume, "do not run again what has a row in the file of --csv")
       ->group(kGroup);
   app.add_option("--mem-fraction", o.mem_fraction,
@@ -126,7 +135,6 @@ void add_sweeping(CLI::App& app, Options& o) {
   app.add_flag_function(
          "--no-progress", [&o](int64_t) { o.progress = 0; }, "none on a terminal either")
       ->group(kGroup);
-  app.add_option("--isolated-case", o.isolated_case)->group("");  // how --isolate starts itself
 }
 
 void add_judging(CLI::App& app, Options& o) {
@@ -237,6 +245,10 @@ void add_report(CLI::App& app, Options& o) {
   app.add_option("--md", o.markdown, "the same as Markdown")->type_name("FILE");
   app.add_option("--datasheets", o.datasheets, "peaks to show beside measured roofs")
       ->type_name("FILE");
+  app.add_option("--peer", o.peer,
+                 "CSV op,shape,cold_us,warm_us of a peer's kernels on that device: one more "
+                 "implementation, side by side with ours")
+      ->type_name("FILE");
 }
 
 constexpr std::string_view kCompared =
@@ -285,6 +297,8 @@ std::string examples_of(const Tool& tool, const VerbName& verb) {
     case Verb::list:
       add("");
       add(" dump.safetensors ids.npy");
+      add(tool.families[0] == "tq" ? " decode --dispatch -p qwen3-4b-k8v4 --profile sm_80,sm_90"
+                                   : " attend --dispatch -a rows=64 --profile sm_80,sm_90");
       break;
     case Verb::compare:
       add(" base.csv new.csv --md report.md         # exit 4: slower, 3: noise, 0: neither");
@@ -368,6 +382,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       add_target(app, o);
       add_judging(app, o);
       add_running(app, o);
+      add_isolation(app, o);
       add_reports(app, o);
       break;
     case Verb::bench:
@@ -392,6 +407,17 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       app.add_option("files", o.files,
                      "safetensors or .npy files, ops, presets; none: all ops and presets")
           ->type_name("");
+      app.add_flag("--dispatch", o.dispatch,
+                   "which kernels serve the ops on which GPU, and their launches; needs no GPU")
+          ->group("Dispatch");
+      app.add_option("--profile", o.profiles,
+                     "GPUs of datasets/profiles.csv, by name or architecture; default: all")
+          ->delimiter(',')
+          ->type_name("A,B")
+          ->group("Dispatch");
+      add_shapes(app, o, "Dispatch");
+      repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones")
+          ->group("Dispatch");
       break;
     case Verb::compare:
       add_comparing(app, o);

@@ -15,6 +15,9 @@ struct Options {
   std::vector<std::string> ops, files, axes;
   std::string preset, filter;
   uint64_t seed = 1;
+  // listing
+  bool dispatch = false;
+  std::vector<std::string> profiles;
   bool allow_empty = false, dry_run = false;
   // dumps
   std::vector<std::string> load;

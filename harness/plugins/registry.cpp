@@ -90,11 +90,13 @@ Registry::Entry& Registry::entry(std::string_view backend) {
   } else if (count == 0) {
     made.absent = "its runtime finds no device";
   }
-  if (!made.absent.empty()) made.plugin.reset();
   return made;
 }
 
-const Plugin* Registry::shipped(std::string_view backend) { return entry(backend).plugin.get(); }
+const Plugin* Registry::shipped(std::string_view backend) {
+  const Entry& e = entry(backend);
+  return e.absent.empty() ? e.plugin.get() : nullptr;
+}
 
 std::string Registry::why_absent(std::string_view backend) {
   return is_shipped(backend) ? entry(backend).absent : std::string();
@@ -112,16 +114,28 @@ const tk_runtime& Registry::runtime(std::string_view backend) {
     if (p->runtime() && p->name() == backend) return *p->runtime();
   if (!is_shipped(backend)) throw BadRequest(fmt::format("no backend '{}'", backend));
   Entry& e = entry(backend);
-  if (!e.plugin) throw Absent(fmt::format("{} is absent, because {}", backend, e.absent));
+  if (!e.absent.empty()) throw Absent(fmt::format("{} is absent, because {}", backend, e.absent));
   return *e.plugin->runtime();
 }
 
 std::vector<Implementation> Registry::implementations(std::string_view backend,
                                                       std::string_view op) {
+  if (is_shipped(backend) && !shipped(backend)) return of_added(backend, op);
+  return built(backend, op);
+}
+
+std::vector<Implementation> Registry::built(std::string_view backend, std::string_view op) {
   std::vector<Implementation> found;
   if (is_shipped(backend))
-    if (const Plugin* p = shipped(backend))
+    if (const Plugin* p = entry(backend).plugin.get())
       for (const tk_op* o : p->ops(op)) found.push_back({o->implementation, o});
+  for (auto& i : of_added(backend, op)) found.push_back(std::move(i));
+  return found;
+}
+
+std::vector<Implementation> Registry::of_added(std::string_view backend,
+                                               std::string_view op) const {
+  std::vector<Implementation> found;
   for (const auto& p : added_)
     if (p->backend() == backend)
       for (const tk_op* o : p->ops(op))

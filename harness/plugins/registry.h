@@ -39,12 +39,16 @@ class Registry {
   const std::vector<std::unique_ptr<Plugin>>& added() const { return added_; }
   const Plugin* shipped(std::string_view backend);  // nullptr where absent
 
+  // As implementations(), also where this machine has no device of the backend.
+  std::vector<Implementation> built(std::string_view backend, std::string_view op);
+
  private:
   struct Entry {
-    std::unique_ptr<Plugin> plugin;
-    std::string absent;  // the reason, where there is no plugin
+    std::unique_ptr<Plugin> plugin;  // also where it finds no device
+    std::string absent;              // why nothing can run on it, or empty
   };
   Entry& entry(std::string_view backend);
+  std::vector<Implementation> of_added(std::string_view backend, std::string_view op) const;
 
   std::vector<std::filesystem::path> folders_;
   int wave_;

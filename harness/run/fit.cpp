@@ -16,8 +16,9 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 
-// The outputs without memory behind them: nobody looks at the data before a run.
-TensorMap outputs_of(const Card& card, const Case& made) {
+}  // namespace
+
+TensorMap unbacked_outputs(const Card& card, const Case& made) {
   const HostCall inputs(made);
   TensorMap outputs;
   for (const auto& o : card.contract().outputs(toolkit::Args(card.contract(), inputs.call())))
@@ -25,8 +26,6 @@ TensorMap outputs_of(const Card& card, const Case& made) {
                     Tensor{o.dtype, 0, o.shape, dense_strides(o.shape), Storage::heap(1), 0});
   return outputs;
 }
-
-}  // namespace
 
 uint64_t placed_bytes(const Card& card, const Case& made) {
   std::vector<std::tuple<const Storage*, int64_t, int64_t>> pieces;
@@ -36,7 +35,7 @@ uint64_t placed_bytes(const Card& card, const Case& made) {
       const auto [first, last] = extent(t);
       pieces.emplace_back(t.storage.get(), first, last);
     }
-  for (const auto& [name, t] : outputs_of(card, made))
+  for (const auto& [name, t] : unbacked_outputs(card, made))
     bytes += t.count() * toolkit::bytes_of(t.dtype);
   std::ranges::sort(pieces);
   const Storage* storage = nullptr;
@@ -51,7 +50,7 @@ uint64_t placed_bytes(const Card& card, const Case& made) {
 }
 
 uint64_t workspace_bytes(const Implementation& implementation, const Card& card, const Case& made) {
-  const TensorMap outputs = outputs_of(card, made);
+  const TensorMap outputs = unbacked_outputs(card, made);
   const HostCall host(made, outputs);
   tk_call call = host.call();
   std::array<char, 1024> message{};

@@ -11,6 +11,9 @@
 
 namespace harness {
 
+// The outputs without memory behind them: nobody looks at the data before a run.
+TensorMap unbacked_outputs(const Card& card, const Case& made);
+
 // Inputs and outputs as Placement lays them, guard bands aside. Throws toolkit::Violation.
 uint64_t placed_bytes(const Card& card, const Case& made);
 // What the implementation's own query asks for; 0 where it has no answer (run_once tells why).

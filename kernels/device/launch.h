@@ -6,9 +6,11 @@
 //   params...);
 //
 // An empty grid launches nothing. A wrong configuration, and whatever the backend reports, is a
-// LaunchError. device::multiprocessors() counts those of the current device, shared_limit() is the
-// most bytes of shared memory that a block may have there; a plan made from them has to give the
-// same result in workspace() and run().
+// LaunchError. device::copy_memory(to, from, bytes, stream) enqueues the runtime's own copy within
+// the device. device::multiprocessors() and device::shared_bytes_of_block() (static and dynamic, the
+// most that can be asked for) tell of the current device; a plan made from them has to give the same
+// result in workspace() and run(). While a plan is made for a device that need not be here
+// (planning.h), they tell of that one and launches are reported, not made.
 #pragma once
 
 #include <cstdint>

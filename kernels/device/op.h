@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "device/planning.h"
 #include "toolkit/args.h"
 #include "toolkit/plugin.h"
 
@@ -108,13 +109,27 @@ tk_status run_entry(const tk_call* call) {
   });
 }
 
+// `run` on a device that need not be here: the workspace is an address that nothing is read from.
+template <class Op>
+tk_status plan_entry(const tk_call* call, const tk_device_info* device,
+                     void (*launched)(void*, const tk_launch*), void* user) {
+  return guarded(call, [&] {
+    const Planning planning{device, launched, user};
+    const PlanningScope scope(planning);
+    const toolkit::Args args(Op::contract, *call);
+    args.check(true);
+    Op::run(OpCall{args, nullptr, reinterpret_cast<std::byte*>(uintptr_t{256}),
+                   Op::workspace(args), true});
+  });
+}
+
 template <class Op>
 class OpRegistration {
  public:
   OpRegistration() {
     static const std::string name(Op::contract.op);
     static const tk_op op{sizeof(tk_op),      0, name.c_str(), Op::implementation, workspace_entry<Op>,
-                          run_entry<Op>};
+                          run_entry<Op>,      plan_entry<Op>};
     op_table().push_back(&op);
   }
 };

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cuda_runtime.h>
-#include <cxxabi.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,48 +12,50 @@
 #include <type_traits>
 #include <utility>
 
-namespace device {
+#include "device/planning.h"
+#include "device/symbol_name.h"
 
-// The kernel's name as the source has it, for messages.
-inline std::string kernel_name(const void* kernel) {
-  const char* mangled = nullptr;
-  if (cudaFuncGetName(&mangled, kernel) != cudaSuccess || !mangled) {
-    cudaGetLastError();
-    return "a kernel";
-  }
-  int status = 0;
-  char* plain = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
-  std::string name = status == 0 ? plain : mangled;
-  std::free(plain);
-  return name;
-}
+namespace device {
 
 [[noreturn]] inline void launch_failed(const void* kernel, const char* what, cudaError_t error,
                                        Grid grid, int threads, size_t dynamic_shared_bytes) {
   cudaGetLastError();  // taken here, so that a later call does not report it again
-  throw LaunchError(kernel_name(kernel) + ": " + what + " with grid " + std::to_string(grid.x) +
+  throw LaunchError(symbol_name(kernel) + ": " + what + " with grid " + std::to_string(grid.x) +
                     "x" + std::to_string(grid.y) + "x" + std::to_string(grid.z) + ", " +
                     std::to_string(threads) + " threads, " + std::to_string(dynamic_shared_bytes) +
                     " bytes of dynamic shared memory: " + cudaGetErrorName(error) + " (" +
                     cudaGetErrorString(error) + ")");
 }
 
-// Of the device that is current.
-inline int device_attribute(cudaDeviceAttr attribute, const char* what) {
+// An attribute of the current device, or the field that describes the planned one.
+inline int64_t device_attribute(cudaDeviceAttr attribute, int64_t planned) {
+  if (planning()) return planned;
   int device = 0, value = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&value, attribute, device);
   if (error != cudaSuccess)
-    throw LaunchError(std::string(what) + ": " + cudaGetErrorName(error) + " (" +
-                      cudaGetErrorString(error) + ")");
+    throw LaunchError(std::string("device attribute ") + std::to_string(attribute) + ": " +
+                      cudaGetErrorName(error) + " (" + cudaGetErrorString(error) + ")");
   return value;
 }
 inline int multiprocessors() {
-  return device_attribute(cudaDevAttrMultiProcessorCount, "the number of multiprocessors");
+  return int(device_attribute(cudaDevAttrMultiProcessorCount,
+                              planning() ? planning()->device->multiprocessors : 0));
 }
-inline size_t shared_limit() {
-  return static_cast<size_t>(
-      device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, "the shared memory of a block"));
+inline int64_t shared_bytes_of_block() {
+  return device_attribute(
+      cudaDevAttrMaxSharedMemoryPerBlockOptin,
+      planning() ? int64_t(planning()->device->shared_bytes_per_block) : 0);
+}
+
+inline void copy_memory(void* to, const void* from, size_t bytes, void* stream) {
+  if (planning()) return;
+  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                                            static_cast<cudaStream_t>(stream));
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw LaunchError(std::string("a copy within the device: ") + cudaGetErrorName(error) + " (" +
+                    cudaGetErrorString(error) + ")");
 }
 
 // Enqueues kernel(arguments...) and returns.
@@ -65,6 +66,9 @@ void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_sh
                 "a kernel is launched with all of its parameters");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const void* entry = reinterpret_cast<const void*>(kernel);
+  if (planning())
+    return report_launch(symbol_name(entry), {grid.x, grid.y, grid.z}, threads,
+                         dynamic_shared_bytes);
   // Checked here because dim3 has 32 bits: a count of blocks that wraps would launch too few.
   if (grid.x < 0 || grid.x > INT32_MAX || grid.y < 0 || grid.y > 65535 || grid.z < 0 ||
       grid.z > 65535)

@@ -10,7 +10,13 @@
 namespace device {
 
 inline int multiprocessors() { throw LaunchError("the hip backend has no host side yet"); }
-inline size_t shared_limit() { throw LaunchError("the hip backend has no host side yet"); }
+inline int64_t shared_bytes_of_block() {
+  throw LaunchError("the hip backend has no host side yet");
+}
+
+inline void copy_memory(void*, const void*, size_t, void*) {
+  throw LaunchError("the hip backend has no host side yet");
+}
 
 template <class... Params, class... Arguments>
 void launch(void (*)(Params...), Grid, int, size_t, void*, Arguments&&...) {

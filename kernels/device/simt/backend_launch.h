@@ -4,21 +4,35 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <tuple>
 #include <utility>
 
+#include "device/planning.h"
+#include "device/symbol_name.h"
 #include "executor.h"
 
 namespace device {
 
-inline size_t shared_limit() { return simt::shared_limit(SIMT_WAVE); }
-inline int multiprocessors() { return 4; }  // few, so that small cases are cut into several waves of blocks
+// Few, so that small cases are cut into several waves of blocks.
+inline int multiprocessors() { return planning() ? planning()->device->multiprocessors : 4; }
+inline int64_t shared_bytes_of_block() {
+  return planning() ? int64_t(planning()->device->shared_bytes_per_block)
+                    : int64_t(simt::shared_limit(SIMT_WAVE));
+}
+
+inline void copy_memory(void* to, const void* from, size_t bytes, void* /*stream*/) {
+  if (!planning()) std::memcpy(to, from, bytes);
+}
 
 template <class... Params, class... Arguments>
 void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
             void* /*stream*/, Arguments&&... arguments) {
   static_assert(sizeof...(Params) == sizeof...(Arguments),
                 "a kernel is launched with all of its parameters");
+  if (planning())
+    return report_launch(symbol_name(reinterpret_cast<const void*>(kernel)),
+                         {grid.x, grid.y, grid.z}, threads, dynamic_shared_bytes);
   struct Call {
     void (*kernel)(Params...);
     std::tuple<Params...> params;

@@ -6,7 +6,7 @@
 #include <bit>
 #include <new>
 
-#include "symbol_name.h"
+#include "device/symbol_name.h"
 
 namespace simt {
 namespace {
@@ -351,7 +351,7 @@ void Block::fail(const Lane& lane, const std::string& what, Site site) {
 }
 
 std::string Block::where() const {
-  return "simt: " + symbol_name(launch_->kernel) + ", block (" + number(position_.x) + ", " +
+  return "simt: " + device::symbol_name(launch_->kernel) + ", block (" + number(position_.x) + ", " +
          number(position_.y) + ", " + number(position_.z) + ")";
 }
 

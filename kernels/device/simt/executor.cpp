@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "block.h"
-#include "symbol_name.h"
+#include "device/symbol_name.h"
 
 namespace simt {
 namespace {
@@ -26,7 +26,7 @@ constexpr size_t kBlocksPerThread = 1;
 
 void check(const Launch& launch) {
   const auto refuse = [&](const std::string& why) {
-    throw KernelError("simt: " + symbol_name(launch.kernel) + ": not launched: " + why);
+    throw KernelError("simt: " + device::symbol_name(launch.kernel) + ": not launched: " + why);
   };
   if (launch.threads < 1 || launch.threads > 1024 || launch.threads % launch.wave != 0)
     refuse("expected 1 to 1024 threads, a multiple of " + std::to_string(launch.wave) + ", got " +
@@ -121,7 +121,7 @@ void run(const Launch& launch) {
       }
     } catch (const std::exception& e) {
       const std::lock_guard lock(mutex);
-      if (!failed.exchange(true)) failure = "simt: " + symbol_name(launch.kernel) + ": " + e.what();
+      if (!failed.exchange(true)) failure = "simt: " + device::symbol_name(launch.kernel) + ": " + e.what();
     }
   };
   if (workers == 1) {

@@ -104,6 +104,17 @@ typedef struct tk_call {
   uint64_t message_bytes;   /* room in message, the terminator included */
 } tk_call;
 
+/* One kernel launch as an op would make it. */
+typedef struct tk_launch {
+  uint32_t struct_size;
+  int32_t threads;      /* of a block */
+  const char* kernel;   /* as the source names it; valid during the call that reports it */
+  int64_t grid[3];      /* blocks */
+  uint64_t dynamic_shared_bytes;
+} tk_launch;
+
+typedef struct tk_device_info tk_device_info;
+
 typedef struct tk_op {
   uint32_t struct_size;
   uint32_t reserved;
@@ -114,9 +125,13 @@ typedef struct tk_op {
   tk_status (*workspace)(const tk_call* call, uint64_t* bytes);
   /* Enqueues the op on call->stream and returns without waiting. */
   tk_status (*run)(const tk_call* call);
+  /* Optional, may be NULL or beyond struct_size: what `run` would launch on a device like `device`, which need not be
+   * here. Reports each launch in order; reads no data and enqueues nothing. Status and message as from `run`. */
+  tk_status (*plan)(const tk_call* call, const tk_device_info* device,
+                    void (*launched)(void* user, const tk_launch* launch), void* user);
 } tk_op;
 
-typedef struct tk_device_info {
+struct tk_device_info {
   uint32_t struct_size;
   int32_t wave;            /* lanes of a wave (warp) */
   char name[128];          /* "NVIDIA H200" */
@@ -128,7 +143,7 @@ typedef struct tk_device_info {
   uint64_t shared_bytes_per_block; /* opt-in maximum */
   int32_t multiprocessors;
   int32_t reserved;
-} tk_device_info;
+};
 
 enum {
   TK_RUNTIME_TIMED = 1u,   /* its times say something about a kernel (never set by an emulator) */

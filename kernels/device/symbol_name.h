@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The name of a function for error messages.
+// The name of a kernel, for messages and for the listing of launches. Host code.
 #pragma once
 
 #include <string>
 
-namespace simt {
+namespace device {
 
 // The function's qualified name with template arguments, as the source has it; "a kernel" where it
 // cannot be found.
 std::string symbol_name(const void* function);
 
-}  // namespace simt
+}  // namespace device

@@ -14,7 +14,7 @@
 #include <fstream>
 #include <vector>
 
-namespace simt {
+namespace device {
 namespace {
 
 template <class T>
@@ -74,4 +74,4 @@ std::string symbol_name(const void* function) {
   return name;
 }
 
-}  // namespace simt
+}  // namespace device
