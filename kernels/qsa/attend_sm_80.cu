@@ -4,14 +4,13 @@
 // its own share of the tokens, with a ring, softmax and output of its own, and meets the others
 // only at the end.
 //
-// A tile is 16 tokens. Q K^T has the heads as rows (padded to 16) and the tokens as columns, so that
-// the weights lie in the registers of a lane as P V wants them. The ring holds tiles of keys and
-// values in turn; whatever tile has been used makes room for the one kSlots behind it. Statistics
-// are fp32, weights q's dtype (their sum is taken before they are rounded). A score that is not
-// finite makes its weight NaN, and with it the head.
+// A tile is 16 tokens. Q K^T has the heads as rows (padded to 16) and the tokens as columns, so
+// that the weights lie in the registers of a lane as P V wants them. The ring holds tiles of keys
+// and values in turn; whatever tile has been used makes room for the one kSlots behind it.
+// Statistics are fp32, weights q's dtype (their sum is taken before they are rounded). A score that
+// is not finite makes its weight NaN, and with it the head.
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <random>
 
 #include "device/nvidia.h"
@@ -24,12 +23,13 @@ namespace {
 using Chunk = Pack<uint32_t>;  // 16 bytes, eight elements
 using Four = Pack<float>;
 
-constexpr int kHeads = 16;   // of a KV head at most: rows of the instruction
-constexpr int kTile = 16;    // tokens
+constexpr int kHeads = 16;                     // of a KV head at most: rows of the instruction
+constexpr int kTile = 16;                      // tokens
 constexpr int kTiles = device::kWave / kTile;  // that a wave looks up at once
-constexpr int kWavesOfProcessor = 8;  // the output takes half of the registers
+constexpr int kWavesOfProcessor = 8;           // the output takes half of the registers
 constexpr int kMaxSplits = 128;
-constexpr float kSlack = 8;  // a weight may be up to 2^8 before all sums are rescaled
+constexpr int kMergedInPlace = 4;  // splits; more are merged by a second launch
+constexpr float kSlack = 8;        // a weight may be up to 2^8 before all sums are rescaled
 
 struct Statistics {
   float top, total;  // what scores are relative to; sum of the weights, NaN where the head is
@@ -40,9 +40,9 @@ struct Plan {
   int splits;
   int64_t split_tokens;
   uint32_t key_page, key_token, value_page, value_token;  // strides of the caches, in chunks
-  float scale;             // D^-0.5 * log2(e)
+  float scale;                                            // D^-0.5 * log2(e)
   bool packed_output;      // four neighbours of the output may be stored at once
-  bool once;               // tokens are hardly shared between rows: they need not stay in the L2
+  int waves;               // of a block
   bool heads_apart;        // all rows of a KV head before those of the next
   bool merge_launch;       // partial results are merged by a second launch, else by the last block
   float* partial;          // [R*Hkv, splits, group, D], sums of weighted values; null: one split
@@ -53,14 +53,14 @@ struct Plan {
 
 template <int kDims, int kWaves, int kSlots, bool kFew>
 struct Layout {
-  static constexpr int kRow = kDims / 8;       // chunks of a token
-  static constexpr int kSlot = kTile * kRow;   // chunks
+  static constexpr int kRow = kDims / 8;                 // chunks of a token
+  static constexpr int kSlot = kTile * kRow;             // chunks
   static constexpr int kRings = (kFew ? 8 : 16) * kRow;  // behind the queries
   static constexpr int kStatistics = kRings + kWaves * kSlots * kSlot;
   static constexpr int kPlaces = kStatistics + kWaves * kHeads / 2;
   static constexpr int kPlacesOfWave = 2 * device::kWave / 4;  // of keys, then of values
   static constexpr int kChunks = kPlaces + kWaves * kPlacesOfWave;
-  static constexpr int kPitch = kDims + 8;     // floats of a head's output; other banks for each
+  static constexpr int kPitch = kDims + 8;  // floats of a head's output; other banks for each
   static_assert(kHeads * kPitch <= kSlots * kSlot * 4, "a wave's output replaces its ring");
 };
 
@@ -81,9 +81,9 @@ DEVICE_FUNCTION int32_t load_id(const Tensor<kRank>& t, Index... index) {
 // The tokens of one wave, two tiles at once: lane kTile * i + j has token j of tile i. Index, page
 // and keys depend on each other, so each is loaded two tiles before the next.
 struct Lookup {
-  int32_t token;               // four tiles ahead
-  int32_t page, place;         // two tiles ahead; the page as the table has it
-  device::LaneMask live;       // of these two tiles
+  int32_t token;          // four tiles ahead
+  int32_t page, place;    // two tiles ahead; the page as the table has it
+  device::LaneMask live;  // of these two tiles
 
   int64_t column, end;
   int row, request;
@@ -144,8 +144,7 @@ DEVICE_FUNCTION void store_four(const AttendParams& p, const Plan& plan, int row
         device::pack_halves<T>(v.x[0] * factor, v.x[1] * factor),
         device::pack_halves<T>(v.x[2] * factor, v.x[3] * factor)};
   } else {
-    for (int e = 0; e < 4; ++e)
-      to[e * p.output.stride[2]] = device::from_float<T>(v.x[e] * factor);
+    for (int e = 0; e < 4; ++e) to[e * p.output.stride[2]] = device::from_float<T>(v.x[e] * factor);
   }
 }
 
@@ -179,7 +178,8 @@ attend_kernel(AttendParams p, Plan plan) {
   constexpr int kRow = At::kRow;
   constexpr int kHalves = kFew ? 1 : 2;  // of the rows: heads 0-7 and 8-15
   constexpr int kAhead = kSlots / 2;     // tiles
-  static_assert(kSlots % 2 == 1, "behind a tile of keys, values are copied, and the other way round");
+  static_assert(kSlots % 2 == 1,
+                "behind a tile of keys, values are copied, and the other way round");
   DEVICE_DYNAMIC_SHARED(Chunk, shared);
   Chunk* const queries = device::data(shared);
 
@@ -189,19 +189,19 @@ attend_kernel(AttendParams p, Plan plan) {
   int unit = device::block_x();
   const int split = unit % plan.splits;
   unit /= plan.splits;
-  int kv_head = unit % plan.kv_heads, row = unit / plan.kv_heads;
-  if (plan.heads_apart) {
-    const int rows = int(p.q.size[0]);
-    kv_head = unit / rows;
-    row = unit % rows;
-    unit = row * plan.kv_heads + kv_head;
-  }
+  const int rows = int(p.q.size[0]);
+  const int kv_head = plan.heads_apart ? unit / rows : unit % plan.kv_heads;
+  const int row = plan.heads_apart ? unit % rows : unit / plan.kv_heads;
+  unit = row * plan.kv_heads + kv_head;
+  if (p.served && p.served[unit]) return;
   const int first_head = kv_head * plan.group;
 
   Chunk* const places = queries + At::kPlaces + wave * At::kPlacesOfWave;
   Chunk* const value_places = places + device::kWave / 4;
 
-  const uint64_t policy = device::l2_policy(plan.once);
+  // Each token is read once a row; what else the L2 holds is worth more, and dirty lines would
+  // have to be written back to make room.
+  const uint64_t policy = device::l2_evict_first();
   Lookup lookup;
   lookup.row = row;
   const int64_t first = split * plan.split_tokens;
@@ -213,7 +213,7 @@ attend_kernel(AttendParams p, Plan plan) {
   lookup.next_token(p);
   lookup.request = load_id(p.token_to_req, row);
   uint64_t arrived = 0;
-  const bool counts = plan.partial && !plan.merge_launch && thread == 0;
+  const bool counts = plan.splits > 1 && !plan.merge_launch && thread == 0;
   if (counts) arrived = device::atomic_or(&plan.arrivals[unit], 0);
 
   // The inner dimension of a product may be permuted. A lane's chunk 4 j + member gives it the
@@ -222,7 +222,8 @@ attend_kernel(AttendParams p, Plan plan) {
     const int head = i / kRow, chunk = i % kRow;
     const bool real = head < plan.group;
     device::copy_async16(queries + head * kRow + (chunk ^ swizzle(head)),
-                         element<const T>(p.q, row, first_head + (real ? head : 0), chunk * 8), real);
+                         element<const T>(p.q, row, first_head + (real ? head : 0), chunk * 8),
+                         real);
   }
 
   const bool valid = lookup.request >= 0 && lookup.request < p.block_table.size[0];
@@ -243,7 +244,8 @@ attend_kernel(AttendParams p, Plan plan) {
     const int first_lane = tile % kTiles * kTile;
     if (tile > 0 && first_lane == 0) lookup.next_tiles(p, plan, places[0].x);
     if (tile < tiles)
-      copy_tile<kRow>(ring + 2 * tile * At::kSlot, keys, places + first_lane / 4, lookup.live >> first_lane, policy);
+      copy_tile<kRow>(ring + 2 * tile * At::kSlot, keys, places + first_lane / 4,
+                      lookup.live >> first_lane, policy);
     live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
     device::copy_async_commit();
     if (tile == kAhead) break;
@@ -295,7 +297,8 @@ attend_kernel(AttendParams p, Plan plan) {
     const uint32_t live = uint32_t(live_tiles >> kAhead * kTile);
     const int value_lane = (tile + kAhead) % kTiles * kTile;
     if (tile + kAhead < tiles)
-      copy_tile<kRow>(key, values, value_places + value_lane / 4, lookup.live >> value_lane, policy);
+      copy_tile<kRow>(key, values, value_places + value_lane / 4, lookup.live >> value_lane,
+                      policy);
     device::copy_async_commit();
 
     uint32_t weights[4];
@@ -313,7 +316,9 @@ attend_kernel(AttendParams p, Plan plan) {
           // A score that is not finite makes the head NaN; -inf would silently drop the token.
           const bool finite = device::abs(sum) < device::infinity();
           const bool masked = !(live >> (octet * 8 + 2 * member + e) & 1);
-          const float score = masked ? -device::infinity() : finite ? sum * plan.scale : device::nan();
+          const float score = masked   ? -device::infinity()
+                              : finite ? sum * plan.scale
+                                       : device::nan();
           weight[half][octet][e] = score;
           most[half] = device::max(most[half], score);
         }
@@ -401,7 +406,8 @@ attend_kernel(AttendParams p, Plan plan) {
     const int head = i / kQuads, dim = i % kQuads * 4;
     Statistics all{-device::infinity(), 0.0f};
     DEVICE_UNROLL
-    for (int w = 0; w < kWaves; ++w) all.top = device::max(all.top, of_waves[w * kHeads + head].top);
+    for (int w = 0; w < kWaves; ++w)
+      all.top = device::max(all.top, of_waves[w * kHeads + head].top);
     Four sum{};
     DEVICE_UNROLL
     for (int w = 0; w < kWaves; ++w) {
@@ -412,7 +418,7 @@ attend_kernel(AttendParams p, Plan plan) {
           reinterpret_cast<const float*>(queries + At::kRings + w * kSlots * At::kSlot);
       add(sum, *reinterpret_cast<const Four*>(of_wave + head * At::kPitch + dim), factor);
     }
-    if (plan.partial) {
+    if (plan.splits > 1) {
       *reinterpret_cast<Four*>(plan.partial + (at_split + head) * kDims + dim) = sum;
       if (dim == 0) plan.statistics[at_split + head] = all;
     } else {
@@ -420,7 +426,7 @@ attend_kernel(AttendParams p, Plan plan) {
       if (dim == 0) store_lse(p, row, first_head + head, all.top, all.total);
     }
   }
-  if (!plan.partial || plan.merge_launch) return;
+  if (plan.splits == 1 || plan.merge_launch) return;
 
   // The last block of this row and KV head merges all, in the order of the splits.
   DEVICE_SHARED(int, is_last, 1);
@@ -436,7 +442,8 @@ attend_kernel(AttendParams p, Plan plan) {
   if (!is_last[0]) return;
   Statistics* const parts = reinterpret_cast<Statistics*>(queries);  // [splits][group]
   const int64_t base = int64_t(unit) * plan.splits * plan.group;
-  for (int i = thread; i < plan.splits * plan.group; i += kThreads) parts[i] = plan.statistics[base + i];
+  for (int i = thread; i < plan.splits * plan.group; i += kThreads)
+    parts[i] = plan.statistics[base + i];
   device::sync_block();
   // All of a thread's loads of two splits come before their sums: one alone would wait for memory
   // each time.
@@ -485,7 +492,7 @@ attend_kernel(AttendParams p, Plan plan) {
   }
 }
 
-constexpr int kThreads = kMaxSplits;                  // of a merge: one a split
+constexpr int kThreads = kMaxSplits;  // of a merge: one a split
 // One block a (row, head, kMergeDims dimensions). All partial results are loaded at once.
 template <class T, int kMergeDims, int kPerSlice>
 DEVICE_KERNEL(kThreads)
@@ -551,32 +558,58 @@ uint64_t fresh_tag() {
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-void choose_splits(Plan& plan, int64_t units, int64_t tokens, int waves) {
-  const int64_t at_once = int64_t{device::multiprocessors()} * (kWavesOfProcessor / waves);
+template <int kDims>
+constexpr int kSlotsOf = kDims == 256 ? 3 : 5;
+
+// With room for 16 query heads.
+size_t shared_bytes(int64_t dims, int waves) {
+  const int chunks = dims == 256 ? (waves == 8 ? Layout<256, 8, kSlotsOf<256>, false>::kChunks
+                                               : Layout<256, 4, kSlotsOf<256>, false>::kChunks)
+                                 : (waves == 8 ? Layout<128, 8, kSlotsOf<128>, false>::kChunks
+                                               : Layout<128, 4, kSlotsOf<128>, false>::kChunks);
+  return chunks * sizeof(Chunk);
+}
+
+// Waves of a block and splits of a row. A model of the time in microseconds with the rates of an
+// H200; other devices differ in all of them alike. Blocks that run together share the memory's
+// rate, and one alone cannot use all of it; a block begins with three dependent loads.
+void choose_blocks(Plan& plan, int64_t units, int64_t tokens, int64_t dims, bool whole_rows) {
+  constexpr int64_t kReserved = 1024;  // shared memory that each block costs besides its own
+  const int64_t processors = device::multiprocessors();
+  const int64_t room = device::shared_bytes_of_block() + kReserved;
+  const double token_kb = double(dims) * 4 / 1024;
   double best = 0;
-  plan.splits = 0;
-  for (int64_t splits = 1; splits <= std::min<int64_t>(kMaxSplits, divide_up(tokens, 32));
-       ++splits) {
-    const int64_t each = divide_up(tokens, splits);
-    if (divide_up(tokens, each) != splits) continue;
-    // In stages: those of the blocks that follow each other, with a block's start; the merge.
-    const double cost = double(divide_up(units * splits, at_once)) * (double(each) / 32 + 1.5) +
-                        (splits > 1 ? 1 : 0) + 0.02 * double(splits);
-    if (plan.splits == 0 || cost < best) {
-      best = cost;
+  for (const int waves : {4, 8}) {
+    const int64_t fit = std::min<int64_t>(
+        kWavesOfProcessor / waves, room / (int64_t(shared_bytes(dims, waves)) + 2 * kReserved));
+    if (fit == 0) continue;
+    const int64_t most_splits = whole_rows   ? 1
+                                : waves == 8 ? kMergedInPlace
+                                             : std::min<int64_t>(kMaxSplits, divide_up(tokens, 32));
+    for (int64_t splits = 1; splits <= most_splits; ++splits) {
+      const int64_t each = divide_up(tokens, splits);
+      if (divide_up(tokens, each) != splits) continue;
+      const int64_t blocks = std::max<int64_t>(1, units * splits), at_once = processors * fit;
+      const double rate = std::min(waves == 8 ? 45.0 : 27.0,
+                                   30.0 * double(processors) / double(std::min(blocks, at_once)));
+      const double merge = splits == 1                ? 0
+                           : splits <= kMergedInPlace ? 3 + 0.5 * double(splits)
+                                                      : 4.5 + 0.1 * double(splits);
+      const double time =
+          double(divide_up(blocks, at_once)) * (5 + double(each) * token_kb / rate) + merge;
+      if (plan.splits != 0 && time >= best) continue;
+      best = time;
+      plan.waves = waves;
       plan.splits = int(splits);
       plan.split_tokens = each;
     }
   }
-  if (const char* e = getenv("QSA_SPLITS")) {
-    plan.split_tokens = divide_up(tokens, atoi(e));
-    plan.splits = int(divide_up(tokens, plan.split_tokens));
-  }
-  plan.merge_launch = plan.splits > 4;
-  if (const char* e = getenv("QSA_MERGE")) plan.merge_launch = atoi(e);
+  if (plan.splits == 0)
+    throw device::Unsupported("a block needs " + std::to_string(shared_bytes(dims, 4)) +
+                              " bytes of shared memory and may have " +
+                              std::to_string(device::shared_bytes_of_block()) + " on this device");
+  plan.merge_launch = plan.splits > kMergedInPlace;
 }
-
-int waves_of() { const char* e = getenv("QSA_WAVES"); return e ? atoi(e) : 4; }
 
 // A stride in chunks. All tokens have to lie within 2^32 chunks (64 GiB) behind the first one.
 uint32_t chunks_of(const Tensor<4>& cache, int dim) {
@@ -611,17 +644,15 @@ Plan make_plan(const AttendParams& p, device::Carver& carver) {
   plan.kv_heads = int(kv_heads);
   plan.group = int(group);
   plan.scale = float(1.4426950408889634 / std::sqrt(double(dims)));
-  plan.once = rows <= 8 * p.block_table.size[0];
-  if (const char* e = getenv("QSA_ONCE")) plan.once = atoi(e);
-  plan.heads_apart = !plan.once;
-  if (const char* e = getenv("QSA_ORDER")) plan.heads_apart = atoi(e);
+  // Many rows of a request share tokens: half of them at a time may stay in the L2.
+  plan.heads_apart = rows > 8 * p.block_table.size[0];
   plan.packed_output = dense_runs(p.output, 8);
   plan.key_page = chunks_of(p.k_cache, 0);
   plan.key_token = chunks_of(p.k_cache, 1);
   plan.value_page = chunks_of(p.v_cache, 0);
   plan.value_token = chunks_of(p.v_cache, 1);
   const int64_t units = rows * kv_heads;
-  choose_splits(plan, units, p.tokens.size[1], waves_of());
+  choose_blocks(plan, units, p.tokens.size[1], dims, p.served != nullptr);
   blocks(units * plan.splits);  // refuses more than fit a grid
   if (plan.splits > 1) {
     plan.partial = carver.take<float>(uint64_t(units * plan.splits * group * dims));
@@ -638,20 +669,24 @@ void launch_kernel(const AttendParams& p, const Plan& plan, void* stream) {
                  Layout<kDims, kWaves, kSlots, kFew>::kChunks * sizeof(Chunk), stream, p, plan);
 }
 
-template <class T, int kDims, int kSlots>
+template <class T, int kDims>
 void launch_kernels(const AttendParams& p, const Plan& plan, void* stream) {
-  if (waves_of() == 8)
-    plan.group <= 8 ? launch_kernel<T, kDims, 8, kSlots, true>(p, plan, stream)
-                  : launch_kernel<T, kDims, 8, kSlots, false>(p, plan, stream);
+  constexpr int kSlots = kSlotsOf<kDims>;
+  const bool few = plan.group <= 8;
+  if (plan.waves == 8)
+    few ? launch_kernel<T, kDims, 8, kSlots, true>(p, plan, stream)
+        : launch_kernel<T, kDims, 8, kSlots, false>(p, plan, stream);
   else
-    plan.group <= 8 ? launch_kernel<T, kDims, 4, kSlots, true>(p, plan, stream)
-                  : launch_kernel<T, kDims, 4, kSlots, false>(p, plan, stream);
-  if (!plan.partial || !plan.merge_launch) return;
+    few ? launch_kernel<T, kDims, 4, kSlots, true>(p, plan, stream)
+        : launch_kernel<T, kDims, 4, kSlots, false>(p, plan, stream);
+  if (plan.splits == 1 || !plan.merge_launch) return;
   const int64_t heads = p.q.size[0] * p.q.size[1];
   if (plan.splits > 16)
-    device::launch(merge_splits_kernel<T, 64, 16>, blocks(heads * (kDims / 64)), kThreads, 0, stream, p, plan);
+    device::launch(merge_splits_kernel<T, 64, 16>, blocks(heads * (kDims / 64)), kThreads, 0,
+                   stream, p, plan);
   else
-    device::launch(merge_splits_kernel<T, 128, 4>, blocks(heads * (kDims / 128)), kThreads, 0, stream, p, plan);
+    device::launch(merge_splits_kernel<T, 128, 4>, blocks(heads * (kDims / 128)), kThreads, 0,
+                   stream, p, plan);
 }
 
 void launch_tuned(const AttendParams& p, device::Carver& carver, void* stream) {
@@ -660,20 +695,14 @@ void launch_tuned(const AttendParams& p, device::Carver& carver, void* stream) {
   plan.tag = fresh_tag();
   const bool wide = p.q.size[2] == 256;
   if (p.q.dtype == TK_BF16)
-    wide ? launch_kernels<bf16, 256, 3>(p, plan, stream)
-         : launch_kernels<bf16, 128, 5>(p, plan, stream);
+    wide ? launch_kernels<bf16, 256>(p, plan, stream) : launch_kernels<bf16, 128>(p, plan, stream);
   else
-    wide ? launch_kernels<f16, 256, 3>(p, plan, stream)
-         : launch_kernels<f16, 128, 5>(p, plan, stream);
+    wide ? launch_kernels<f16, 256>(p, plan, stream) : launch_kernels<f16, 128>(p, plan, stream);
 }
 
 struct AttendTuned {
   static constexpr const toolkit::Contract& contract = attend::contract;
   static constexpr const char* implementation = "sm_80";
-  AttendTuned() {
-    tuned_attend = {[](const AttendParams& p, device::Carver& carver) { make_plan(p, carver); },
-                    launch_tuned};
-  }
   static uint64_t workspace(const toolkit::Args& args) {
     device::Carver carver(nullptr);
     make_plan(attend_params(args), carver);
@@ -685,7 +714,12 @@ struct AttendTuned {
   }
 };
 DEVICE_OP(AttendTuned)
-const AttendTuned fills_the_hook;
+
+const bool offered = [] {
+  tuned_attend = {[](const AttendParams& p, device::Carver& carver) { make_plan(p, carver); },
+                  launch_tuned};
+  return true;
+}();
 
 }  // namespace
 }  // namespace qsa

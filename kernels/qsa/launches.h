@@ -85,6 +85,7 @@ struct AttendParams {
   Tensor<1> token_to_req;
   Tensor<3> output;  // [R,Hq,D]
   Tensor<2> lse;     // [R,Hq], written where its data is not null
+  const uint8_t* served;  // [R,Hkv], or null: not 0 where the output has been written already
 };
 // Takes its partial results from the carver; with a null base it only counts. Throws
 // device::Unsupported. The tuned kernel where it is compiled in and serves the call.

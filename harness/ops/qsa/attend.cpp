@@ -72,6 +72,14 @@ class AttendCard final : public Card {
         {"dead-pages-and-tokens",
          "hostile=all requests=5 ctx=120 heads=4 kv=2 dim=32 unused=2147483647"},
         {"nan-key", "hostile=nan-key requests=2 ctx=60 heads=4 kv=2 dim=16"},
+        {"tuned-merged-in-place", "requests=2 ctx=400 heads=24 kv=2 dim=256 width=300 page=48"},
+        {"tuned-merge-launch", "requests=1 ctx=900 heads=6 kv=1 dim=128 width=515 page=64"},
+        {"tuned-hostile",
+         "hostile=all requests=5 ctx=200 heads=16 kv=1 dim=128 width=131 index=i64 layout=padded"},
+        {"tuned-many-rows",
+         "batch=prefill requests=1 rows=17 ctx=90 heads=3 kv=1 dim=128 width=67 dtype=f16"},
+        {"tuned-nan-key", "hostile=nan-key requests=2 ctx=60 heads=4 kv=2 dim=128"},
+        {"tuned-inf-value", "hostile=inf-value requests=1 ctx=150 heads=12 kv=1 dim=256 width=131"},
         {"no-rows", "requests=0"},
     };
   }

@@ -91,11 +91,10 @@ DEVICE_FUNCTION float exp2_fast(float x) {
 }
 
 // Memory.
-DEVICE_FUNCTION uint64_t l2_policy(bool once) {
-  uint64_t first, normal;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
-  return once ? first : normal;
+DEVICE_FUNCTION uint64_t l2_evict_first() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
 }
 DEVICE_FUNCTION void copy_async16(void* shared, const void* global, bool valid, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(

@@ -81,7 +81,7 @@ inline float exp2_fast(float x) {
 }
 
 // Memory.
-inline uint64_t l2_policy(bool) { return 0; }
+inline uint64_t l2_evict_first() { return 0; }
 inline void copy_async16(void* shared, const void* global, bool valid, uint64_t,
                          Site site = Site::current()) {
   copy_async16(shared, global, valid, site);
