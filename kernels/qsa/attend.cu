@@ -310,39 +310,7 @@ void launch_heads(const AttendParams& p, const Plan& plan, void* stream) {
     device::launch(attend_kernel<T, kManyHeads>, grid, kThreads, 0, stream, p, plan);
 }
 
-AttendParams params_of(const toolkit::Args& args) {
-  AttendParams p{};
-  p.q = tensor_of<3>(args.tensor("q"));
-  p.k_cache = tensor_of<4>(args.tensor("k_cache"));
-  p.v_cache = tensor_of<4>(args.tensor("v_cache"));
-  p.tokens = tensor_of<2>(args.tensor("logical_indices"));
-  p.block_table = tensor_of<2>(args.tensor("block_table"));
-  p.token_to_req = tensor_of<1>(args.tensor("token_to_req"));
-  p.output = tensor_of<3>(args.tensor("output"));
-  if (const auto lse = args.find("lse")) p.lse = tensor_of<2>(lse);
-  return p;
-}
-
-struct Attend {
-  static constexpr const toolkit::Contract& contract = attend::contract;
-  static constexpr const char* implementation = "portable";
-  static uint64_t workspace(const toolkit::Args& args) {
-    device::Carver carver(nullptr);
-    plan_attend(params_of(args), carver);
-    return carver.used();
-  }
-  static void run(const device::OpCall& call) {
-    device::Carver carver(call.workspace);
-    launch_attend(params_of(call.args), carver, call.stream);
-  }
-};
-DEVICE_OP(Attend)
-
-}  // namespace
-
-void plan_attend(const AttendParams& p, device::Carver& carver) { make_plan(p, carver); }
-
-void launch_attend(const AttendParams& p, device::Carver& carver, void* stream) {
+void launch_portable(const AttendParams& p, device::Carver& carver, void* stream) {
   Plan plan = make_plan(p, carver);
   const int64_t rows = p.q.size[0], heads = p.q.size[1], dims = p.q.size[2];
   if (rows == 0) return;
@@ -359,6 +327,49 @@ void launch_attend(const AttendParams& p, device::Carver& carver, void* stream) 
   merge.output = p.output;
   merge.merged_lse = p.lse;
   launch_merge(merge, stream);
+}
+
+constexpr Launch<AttendParams> kPortable{
+    [](const AttendParams& p, device::Carver& carver) { make_plan(p, carver); }, launch_portable};
+
+struct Attend {
+  static constexpr const toolkit::Contract& contract = attend::contract;
+  static constexpr const char* implementation = "portable";
+  static uint64_t workspace(const toolkit::Args& args) {
+    device::Carver carver(nullptr);
+    make_plan(attend_params(args), carver);
+    return carver.used();
+  }
+  static void run(const device::OpCall& call) {
+    device::Carver carver(call.workspace);
+    launch_portable(attend_params(call.args), carver, call.stream);
+  }
+};
+DEVICE_OP(Attend)
+
+}  // namespace
+
+AttendParams attend_params(const toolkit::Args& args) {
+  AttendParams p{};
+  p.q = tensor_of<3>(args.tensor("q"));
+  p.k_cache = tensor_of<4>(args.tensor("k_cache"));
+  p.v_cache = tensor_of<4>(args.tensor("v_cache"));
+  p.tokens = tensor_of<2>(args.tensor("logical_indices"));
+  p.block_table = tensor_of<2>(args.tensor("block_table"));
+  p.token_to_req = tensor_of<1>(args.tensor("token_to_req"));
+  p.output = tensor_of<3>(args.tensor("output"));
+  if (const auto lse = args.find("lse")) p.lse = tensor_of<2>(lse);
+  return p;
+}
+
+constinit Launch<AttendParams> tuned_attend{};  // before any file's start-up code runs
+
+void plan_attend(const AttendParams& p, device::Carver& carver) {
+  plan_best(tuned_attend, kPortable, p, carver);
+}
+
+void launch_attend(const AttendParams& p, device::Carver& carver, void* stream) {
+  launch_best(tuned_attend, kPortable, p, carver, stream);
 }
 
 }  // namespace qsa

@@ -15,8 +15,7 @@
 #include <cmath>
 
 #include "device/nvidia.h"
-#include "qsa/attend.h"
-#include "qsa/launches.h"
+#include "qsa/attend_union.h"
 
 namespace qsa {
 namespace {
@@ -37,6 +36,7 @@ constexpr int kDimTiles = kDims / kWarps / 16;  // of a warp's dimensions
 constexpr int kSteps = kChunks / 4;  // of 32 dimensions
 static_assert(kSteps == kTile / 16 * kDimTiles, "both products have as many steps");
 constexpr int kHalfTiles = kColumnTiles / 2;    // column tiles of a warp's scores
+constexpr int64_t kRowsOfRequest = 8;  // at least, on the average
 // A token of the list costs this share of what a token of a single row costs in the row kernel.
 constexpr float kSlack = 8.0f;  // log2 of the largest weight
 constexpr float kUnionCost = 1.3f;
@@ -62,7 +62,7 @@ struct Union {
   int32_t* counts;  // [groups]: entries, or kRowByRow
   uint8_t* served;  // [R,Hkv]
   float scale;      // D^-0.5 * log2(e)
-  bool packed_queries, packed_output;
+  bool packed_output;
 };
 constexpr int32_t kRowByRow = -1;
 
@@ -231,10 +231,7 @@ attend_union_kernel(AttendParams p, Union u) {
       const int64_t row = first_row + column / u.group;
       const int head = kv_head * u.group + column % u.group;
       const T* from = element<const T>(p.q, row, head, chunk * 8);
-      if (u.packed_queries)
-        pack = *reinterpret_cast<const Pack<T>*>(from);
-      else
-        for (int e = 0; e < 8; ++e) pack.x[e] = from[e * p.q.stride[2]];
+      pack = *reinterpret_cast<const Pack<T>*>(from);
     }
     queries[swizzled(column, chunk)] = pack;
   }
@@ -520,24 +517,16 @@ attend_union_kernel(AttendParams p, Union u) {
   if (thread < rows) u.served[(first_row + thread) * u.kv_heads + kv_head] = poisoned[thread] == 0;
 }
 
+constexpr int kStaticShared = 8192;  // more than the static arrays take
 constexpr size_t kSharedBytes = size_t(kColumns * kChunks + 4 * kStageChunks) * 16;
+
+int rows_of_group(int64_t group) { return int(std::min<int64_t>(kMaxRows, kColumns / group)); }
 
 Union make_union(const AttendParams& p, device::Carver& carver) {
   Union u{};
-  const int64_t rows = p.q.size[0], heads = p.q.size[1], kv_heads = p.k_cache.size[2];
-  const int64_t group = heads / kv_heads;
-  if (p.q.size[2] != kDims)
-    throw device::Unsupported("because the head dimension is " + std::to_string(p.q.size[2]) +
-                              ": groups of rows are served for " + std::to_string(kDims));
-  if (group * 2 > kColumns)
-    throw device::Unsupported("because a KV head has " + std::to_string(group) +
-                              " query heads: groups of rows are served for at most " +
-                              std::to_string(kColumns / 2));
-  if (p.k_cache.size[1] >> (32 - kMaxRows))
-    throw device::Unsupported("because a page has " + std::to_string(p.k_cache.size[1]) +
-                              " tokens: groups of rows are served for less than 2^24");
-  u.rows = int(std::min<int64_t>(kMaxRows, kColumns / group));
-  u.group = int(group);
+  const int64_t rows = p.q.size[0], kv_heads = p.k_cache.size[2];
+  u.group = int(p.q.size[1] / kv_heads);
+  u.rows = rows_of_group(u.group);
   u.kv_heads = int(kv_heads);
   u.groups = (rows + u.rows - 1) / u.rows;
   blocks(u.groups * kv_heads);
@@ -549,54 +538,38 @@ Union make_union(const AttendParams& p, device::Carver& carver) {
 }
 
 template <class T>
-void launch_union(const AttendParams& p, const Union& u, void* stream) {
+void launch_kernels(const AttendParams& p, const Union& u, void* stream) {
   device::launch(list_kernel, device::Grid{u.groups}, kListThreads, 0, stream, p, u);
   device::launch(attend_union_kernel<T>, blocks(u.groups * u.kv_heads), kThreads, kSharedBytes,
                  stream, p, u);
 }
 
-struct AttendUnion {
-  static constexpr const toolkit::Contract& contract = attend::contract;
-  static constexpr const char* implementation = "union";
-  static AttendParams params_of(const toolkit::Args& args) {
-    AttendParams p{};
-    p.q = tensor_of<3>(args.tensor("q"));
-    p.k_cache = tensor_of<4>(args.tensor("k_cache"));
-    p.v_cache = tensor_of<4>(args.tensor("v_cache"));
-    p.tokens = tensor_of<2>(args.tensor("logical_indices"));
-    p.block_table = tensor_of<2>(args.tensor("block_table"));
-    p.token_to_req = tensor_of<1>(args.tensor("token_to_req"));
-    p.output = tensor_of<3>(args.tensor("output"));
-    if (const auto lse = args.find("lse")) p.lse = tensor_of<2>(lse);
-    return p;
-  }
-  static uint64_t workspace(const toolkit::Args& args) {
-    device::Carver carver(nullptr);
-    AttendParams p = params_of(args);
-    make_union(p, carver);
-    static const uint8_t some = 0;
-    p.served = &some;
-    plan_attend(p, carver);
-    return carver.used();
-  }
-  static void run(const device::OpCall& call) {
-    device::Carver carver(call.workspace);
-    AttendParams p = params_of(call.args);
-    Union u = make_union(p, carver);
-    if (p.q.size[0] == 0) return;
-    if (!dense_runs(p.k_cache, 16) || !dense_runs(p.v_cache, 16))
-      throw device::Unsupported("because keys or values are not dense runs of 16 bytes");
-    u.packed_queries = dense_runs(p.q, 16);
-    u.packed_output = dense_runs(p.output, 16);
-    if (p.q.dtype == TK_BF16)
-      launch_union<bf16>(p, u, call.stream);
-    else
-      launch_union<f16>(p, u, call.stream);
-    p.served = u.served;
-    launch_attend(p, carver, call.stream);
-  }
-};
-DEVICE_OP(AttendUnion)
-
 }  // namespace
+
+bool shares_tokens(const AttendParams& p) {
+  const int64_t rows = p.q.size[0], kv_heads = p.k_cache.size[2];
+  const int64_t group = p.q.size[1] / kv_heads;
+  if (p.q.size[2] != kDims || group * 2 > kColumns || p.k_cache.size[1] >> (32 - kMaxRows))
+    return false;
+  if (int64_t(kSharedBytes) + kStaticShared > device::shared_bytes_of_block()) return false;
+  // Neighbours of one request are wanted, and enough of them.
+  const int64_t groups = rows / rows_of_group(group);
+  return rows > kRowsOfRequest * p.block_table.size[0] &&
+         groups * kv_heads >= device::multiprocessors();
+}
+
+const uint8_t* plan_union(const AttendParams& p, device::Carver& carver) {
+  return make_union(p, carver).served;
+}
+
+const uint8_t* launch_union(const AttendParams& p, device::Carver& carver, void* stream) {
+  Union u = make_union(p, carver);
+  u.packed_output = dense_runs(p.output, 16);
+  if (p.q.dtype == TK_BF16)
+    launch_kernels<bf16>(p, u, stream);
+  else
+    launch_kernels<f16>(p, u, stream);
+  return u.served;
+}
+
 }  // namespace qsa

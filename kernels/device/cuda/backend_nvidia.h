@@ -135,6 +135,17 @@ DEVICE_FUNCTION void store16(void* global, const T& value) {
                "r"(words.y), "r"(words.z), "r"(words.w)
                : "memory");
 }
+DEVICE_FUNCTION uint64_t l2_evict_first() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+DEVICE_FUNCTION void copy_async16(void* shared, const void* global, bool valid, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "r"(valid ? 16 : 0), "l"(policy)
+               : "memory");
+}
 struct Words4 {
   uint32_t x[4];
 };
