@@ -145,6 +145,14 @@ DEVICE_FUNCTION void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+// Formats. In software the conversion cost attend on f16 caches 2.4 times the time of bf16.
+#define DEVICE_HALF_TO_FLOAT
+DEVICE_FUNCTION float half_to_float(uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+
 // Float math.
 DEVICE_FUNCTION float exp2(float x) { return ::exp2f(x); }
 DEVICE_FUNCTION float exp(float x) { return ::expf(x); }
