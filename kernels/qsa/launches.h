@@ -56,6 +56,8 @@ struct TopkParams {
   Tensor<2> logits;   // [R,columns]
   Tensor<1> visible;  // [R]
   Tensor<2> blocks;   // [R,k]
+  int64_t k;
+  bool aligned, eager;  // set by the launch
 };
 void launch_topk(const TopkParams& p, void* stream);
 
@@ -66,6 +68,11 @@ struct ExpandParams {
   int64_t ratio;
 };
 void launch_expand(const ExpandParams& p, void* stream);
+
+// Both in one launch, where can_expand says so: expand.blocks is not looked at, and the block
+// indices are written only where topk.blocks has data.
+bool can_expand(const TopkParams& topk, const ExpandParams& expand);
+void launch_topk_expand(const TopkParams& topk, const ExpandParams& expand, void* stream);
 
 struct MergeParams {
   Tensor<4> partial;     // [splits,R,Hq,D]
