@@ -55,7 +55,7 @@ TunedScore& tuned_score();
 struct TopkParams {
   Tensor<2> logits;   // [R,columns]
   Tensor<1> visible;  // [R]
-  Tensor<2> blocks;   // [R,k]
+  Tensor<2> blocks;   // [R,k]; without data where only the expanded indices are wanted
   int64_t k;
   bool aligned, eager;  // set by the launch
 };
@@ -69,9 +69,8 @@ struct ExpandParams {
 };
 void launch_expand(const ExpandParams& p, void* stream);
 
-// Both in one launch, where can_expand says so: expand.blocks is not looked at, and the block
-// indices are written only where topk.blocks has data.
-bool can_expand(const TopkParams& topk, const ExpandParams& expand);
+// Both in one launch, where can_expand says so. expand.blocks is not looked at.
+bool can_expand(int64_t k, const ExpandParams& expand);
 void launch_topk_expand(const TopkParams& topk, const ExpandParams& expand, void* stream);
 
 struct MergeParams {

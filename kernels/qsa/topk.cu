@@ -162,6 +162,7 @@ struct Topk {
     p.logits = tensor_of<2>(call.tensor("logits"));
     p.visible = tensor_of<1>(call.tensor("visible_blocks"));
     p.blocks = tensor_of<2>(call.tensor("block_indices"));
+    p.k = p.blocks.size[1];
     launch_topk(p, call.stream);
   }
 };
@@ -169,14 +170,10 @@ DEVICE_OP(Topk)
 
 }  // namespace
 
-void launch_topk(const TopkParams& p, void* stream) {
-  TopkParams alone = p;
-  alone.k = p.blocks.size[1];
-  launch(alone, ExpandParams{}, stream);
-}
+void launch_topk(const TopkParams& p, void* stream) { launch(p, ExpandParams{}, stream); }
 
-bool can_expand(const TopkParams& p, const ExpandParams& expand) {
-  return p.k <= kBins && expand.indices.size[1] <= INT32_MAX;
+bool can_expand(int64_t k, const ExpandParams& expand) {
+  return k <= kBins && expand.indices.size[1] <= INT32_MAX;
 }
 void launch_topk_expand(const TopkParams& p, const ExpandParams& expand, void* stream) {
   launch(p, expand, stream);
