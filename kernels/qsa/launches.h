@@ -29,7 +29,9 @@ struct StoreParams {
   Tensor<4> cache;             // [P,S,1,W]
   Tensor<2> rows;              // [n,W]
   Tensor<kMaxSlotRank> slots;  // any rank, leading dimensions of 1 added
+  bool finds_owners;           // many rows
   uint32_t* owner;             // [P*S]: 1 + the last row of each slot; defined for slots in use
+  int lanes_log2;  // set by the launch
 };
 StoreParams store_params(const toolkit::TensorView& cache, const toolkit::TensorView& slots,
                          const toolkit::TensorView& rows, device::Carver& carver);

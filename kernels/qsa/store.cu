@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.store: one block a row; elements are copied as bits, whatever they mean. Of rows with the
-// same slot the last one wins: two launches over slot_mapping find it first, because two blocks
-// that write one slot would mix their rows (seen on an H200 under racecheck).
+// qsa.store: elements are copied as bits, whatever they mean, in the widest units that all rows
+// allow. Of rows with the same slot the last one wins, because two rows written to one slot at once
+// would mix (seen on an H200 under racecheck) and differ from run to run.
+//
+// Few rows: one launch. Each block looks for its rows' slots among the slots of all later rows, in
+// the shadow of loading the rows. That takes rows^2 comparisons; many rows find the last of each slot
+// by two launches over slot_mapping first.
 #include "qsa/launches.h"
 #include "qsa/store.h"
 
 namespace qsa {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
+constexpr int64_t kFewRows = 2048;
 
 DEVICE_FUNCTION int64_t slot_of(const Tensor<kMaxSlotRank>& slots, int64_t row) {
   int64_t at = 0;
-  for (int d = kMaxSlotRank - 1; d >= 0 && row > 0; --d) {
-    at += row % slots.size[d] * slots.stride[d];
-    row /= slots.size[d];
+  if (row < slots.size[kMaxSlotRank - 1]) {  // always so for slots of rank 1
+    at = row * slots.stride[kMaxSlotRank - 1];
+  } else {
+    for (int d = kMaxSlotRank - 1; d >= 0 && row > 0; --d) {
+      at += row % slots.size[d] * slots.stride[d];
+      row /= slots.size[d];
+    }
   }
   return slots.dtype == TK_I64 ? static_cast<const int64_t*>(slots.data)[at]
                                : int64_t(static_cast<const int32_t*>(slots.data)[at]);
@@ -24,6 +33,16 @@ DEVICE_FUNCTION int64_t slot_of(const Tensor<kMaxSlotRank>& slots, int64_t row) 
 DEVICE_FUNCTION int64_t live_slot(const StoreParams& p, int64_t row) {
   const int64_t slot = slot_of(p.slots, row);
   return slot >= 0 && slot < p.cache.size[0] * p.cache.size[1] ? slot : -1;
+}
+
+// Where a slot starts. Divisions of 64 bits take a hundred instructions: most caches do without.
+template <class Unit>
+DEVICE_FUNCTION Unit* slot_start(const StoreParams& p, int64_t slot) {
+  if (slot <= UINT32_MAX && p.cache.size[1] <= UINT32_MAX) {
+    const uint32_t size = uint32_t(p.cache.size[1]), page = uint32_t(slot) / size;
+    return element<Unit>(p.cache, page, uint32_t(slot) - page * size);
+  }
+  return element<Unit>(p.cache, slot / p.cache.size[1], slot % p.cache.size[1]);
 }
 
 DEVICE_KERNEL(kThreads) clear_owners(StoreParams p) {
@@ -40,16 +59,65 @@ DEVICE_KERNEL(kThreads) find_owners(StoreParams p) {
     device::atomic_max(p.owner + slot, static_cast<uint32_t>(row + 1));
 }
 
-template <class Bits>
+// 2^lanes_log2 threads a row.
+template <class Unit>
 DEVICE_KERNEL(kThreads)
 store_kernel(StoreParams p) {
-  const int64_t row = device::block_x();
-  const int64_t slot = live_slot(p, row);
-  if (slot < 0 || p.owner[slot] != static_cast<uint32_t>(row + 1)) return;
-  const int64_t page_size = p.cache.size[1];
-  for (int64_t w = device::thread(); w < p.rows.size[1]; w += device::threads())
-    *element<Bits>(p.cache, slot / page_size, slot % page_size, 0, w) =
-        *element<const Bits>(p.rows, row, w);
+  DEVICE_SHARED(int64_t, tile, kThreads);  // slots of this block's rows
+  DEVICE_SHARED(uint32_t, beaten, kThreads);
+  const int lanes = 1 << p.lanes_log2, rows_here = kThreads >> p.lanes_log2;
+  const int here = device::thread() >> p.lanes_log2, lane = device::thread() & (lanes - 1);
+  const int64_t first = int64_t{device::block_x()} * rows_here, row = first + here;
+  const int64_t rows = p.rows.size[0], units = p.rows.size[1];
+  const bool exists = row < rows;
+  // The first unit is on its way before anybody knows where it goes.
+  Unit unit{};
+  if (exists && lane < units) unit = *element<const Unit>(p.rows, row, lane);
+
+  int64_t slot = exists ? live_slot(p, row) : -1;
+  if (p.finds_owners) {
+    if (slot >= 0 && p.owner[slot] != static_cast<uint32_t>(row + 1)) slot = -1;
+  } else {
+    int64_t other = first + 1 + device::thread();
+    int64_t wanted = other < rows ? live_slot(p, other) : -1;
+    if (lane == 0) {
+      tile[here] = slot;
+      beaten[here] = 0;
+    }
+    device::sync_block();
+    while (other < rows) {
+      for (int r = 0; r < rows_here; ++r)
+        if (wanted >= 0 && tile[r] == wanted && first + r < other)
+          device::atomic_or(&beaten[r], 1u);
+      other += kThreads;
+      if (other < rows) wanted = live_slot(p, other);
+    }
+    device::sync_block();
+    if (beaten[here]) slot = -1;
+  }
+  if (slot < 0) return;
+  Unit* const to = slot_start<Unit>(p, slot);
+  const int64_t stride = p.cache.stride[3];
+  if (lane < units) to[lane * stride] = unit;
+  for (int64_t u = lane + lanes; u < units; u += lanes)
+    to[u * stride] = *element<const Unit>(p.rows, row, u);
+}
+
+// The same tensor in units of `bytes`, which divide its dense rows.
+template <int kRank>
+Tensor<kRank> in_units(Tensor<kRank> t, int bytes) {
+  const int64_t per_unit = bytes / toolkit::bytes_of(t.dtype);
+  t.size[kRank - 1] /= per_unit;
+  for (int d = 0; d + 1 < kRank; ++d) t.stride[d] /= per_unit;
+  return t;
+}
+
+template <class Unit>
+void launch_units(StoreParams p, void* stream) {
+  while ((1 << p.lanes_log2) < kThreads && (1 << p.lanes_log2) < p.rows.size[1]) ++p.lanes_log2;
+  const int64_t rows_here = kThreads >> p.lanes_log2;
+  device::launch(store_kernel<Unit>, blocks((p.rows.size[0] + rows_here - 1) / rows_here), kThreads,
+                 0, stream, p);
 }
 
 struct Store {
@@ -98,28 +166,40 @@ StoreParams store_params(const toolkit::TensorView& cache, const toolkit::Tensor
   if (p.rows.size[0] >= int64_t{UINT32_MAX})
     throw device::Unsupported("a call takes fewer than 4294967295 rows, got " +
                               std::to_string(p.rows.size[0]));
-  p.owner = carver.take<uint32_t>(uint64_t(p.cache.size[0]) * uint64_t(p.cache.size[1]));
+  p.finds_owners = p.rows.size[0] > kFewRows;
+  if (p.finds_owners)
+    p.owner = carver.take<uint32_t>(uint64_t(p.cache.size[0]) * uint64_t(p.cache.size[1]));
   return p;
 }
 
 void launch_store(const StoreParams& p, void* stream) {
   const int64_t rows = p.rows.size[0];
   if (rows == 0) return;
-  const int64_t id_blocks = (rows + kThreads - 1) / kThreads;
-  device::launch(clear_owners, blocks(id_blocks), kThreads, 0, stream, p);
-  device::launch(find_owners, blocks(id_blocks), kThreads, 0, stream, p);
-  switch (toolkit::bytes_of(p.cache.dtype)) {
-    case 1:
-      return device::launch(store_kernel<uint8_t>, blocks(rows), kThreads, 0, stream, p);
-    case 2:
-      return device::launch(store_kernel<uint16_t>, blocks(rows), kThreads, 0, stream, p);
-    case 4:
-      return device::launch(store_kernel<uint32_t>, blocks(rows), kThreads, 0, stream, p);
-    case 8:
-      return device::launch(store_kernel<uint64_t>, blocks(rows), kThreads, 0, stream, p);
+  if (p.finds_owners) {
+    const int64_t id_blocks = (rows + kThreads - 1) / kThreads;
+    device::launch(clear_owners, blocks(id_blocks), kThreads, 0, stream, p);
+    device::launch(find_owners, blocks(id_blocks), kThreads, 0, stream, p);
   }
-  throw device::Unsupported("elements of " + std::to_string(toolkit::bytes_of(p.cache.dtype)) +
-                            " bytes");
+  const int element_bytes = toolkit::bytes_of(p.cache.dtype);
+  int unit = element_bytes;
+  for (int bytes = 16; bytes > unit; bytes /= 2)
+    if (dense_runs(p.cache, bytes) && dense_runs(p.rows, bytes)) unit = bytes;
+  StoreParams in = p;
+  in.cache = in_units(p.cache, unit);
+  in.rows = in_units(p.rows, unit);
+  switch (unit) {
+    case 1:
+      return launch_units<uint8_t>(in, stream);
+    case 2:
+      return launch_units<uint16_t>(in, stream);
+    case 4:
+      return launch_units<uint32_t>(in, stream);
+    case 8:
+      return launch_units<uint64_t>(in, stream);
+    case 16:
+      return launch_units<Pack<uint32_t>>(in, stream);
+  }
+  throw device::Unsupported("elements of " + std::to_string(element_bytes) + " bytes");
 }
 
 }  // namespace qsa
