@@ -21,6 +21,9 @@ struct CompressParams {
   Tensor<3> pooled;           // [R,1,D]
   Tensor<2> first_positions;  // [R,3]
   int64_t ratio;
+  float inverse;      // these three are set by the launch
+  bool few_requests;
+  int lanes_log2;
 };
 void launch_compress(const CompressParams& p, void* stream);
 
@@ -59,7 +62,7 @@ struct TopkParams {
   Tensor<1> visible;  // [R]
   Tensor<2> blocks;   // [R,k]; without data where only the expanded indices are wanted
   int64_t k;
-  bool aligned, eager;  // set by the launch
+  bool eager;  // set by the launch
 };
 void launch_topk(const TopkParams& p, void* stream);
 

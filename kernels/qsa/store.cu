@@ -15,11 +15,12 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kFewRows = 2048;
 
+// kFlat: the slots lie at one stride, whatever their rank.
+template <bool kFlat>
 DEVICE_FUNCTION int64_t slot_of(const Tensor<kMaxSlotRank>& slots, int64_t row) {
-  int64_t at = 0;
-  if (row < slots.size[kMaxSlotRank - 1]) {  // always so for slots of rank 1
-    at = row * slots.stride[kMaxSlotRank - 1];
-  } else {
+  int64_t at = row * slots.stride[kMaxSlotRank - 1];
+  if constexpr (!kFlat) {
+    at = 0;
     for (int d = kMaxSlotRank - 1; d >= 0 && row > 0; --d) {
       at += row % slots.size[d] * slots.stride[d];
       row /= slots.size[d];
@@ -30,8 +31,9 @@ DEVICE_FUNCTION int64_t slot_of(const Tensor<kMaxSlotRank>& slots, int64_t row) 
 }
 
 // Slot of a row, or -1 where it is to be skipped.
+template <bool kFlat>
 DEVICE_FUNCTION int64_t live_slot(const StoreParams& p, int64_t row) {
-  const int64_t slot = slot_of(p.slots, row);
+  const int64_t slot = slot_of<kFlat>(p.slots, row);
   return slot >= 0 && slot < p.cache.size[0] * p.cache.size[1] ? slot : -1;
 }
 
@@ -48,19 +50,19 @@ DEVICE_FUNCTION Unit* slot_start(const StoreParams& p, int64_t slot) {
 DEVICE_KERNEL(kThreads) clear_owners(StoreParams p) {
   const int64_t row = int64_t{device::block_x()} * device::threads() + device::thread();
   if (row >= p.rows.size[0]) return;
-  if (const int64_t slot = live_slot(p, row); slot >= 0)
+  if (const int64_t slot = live_slot<false>(p, row); slot >= 0)
     device::atomic_exchange(p.owner + slot, uint32_t{0});
 }
 
 DEVICE_KERNEL(kThreads) find_owners(StoreParams p) {
   const int64_t row = int64_t{device::block_x()} * device::threads() + device::thread();
   if (row >= p.rows.size[0]) return;
-  if (const int64_t slot = live_slot(p, row); slot >= 0)
+  if (const int64_t slot = live_slot<false>(p, row); slot >= 0)
     device::atomic_max(p.owner + slot, static_cast<uint32_t>(row + 1));
 }
 
 // 2^lanes_log2 threads a row.
-template <class Unit>
+template <class Unit, bool kFlat>
 DEVICE_KERNEL(kThreads)
 store_kernel(StoreParams p) {
   DEVICE_SHARED(int64_t, tile, kThreads);  // slots of this block's rows
@@ -74,23 +76,25 @@ store_kernel(StoreParams p) {
   Unit unit{};
   if (exists && lane < units) unit = *element<const Unit>(p.rows, row, lane);
 
-  int64_t slot = exists ? live_slot(p, row) : -1;
+  int64_t slot = exists ? live_slot<kFlat>(p, row) : -1;
   if (p.finds_owners) {
     if (slot >= 0 && p.owner[slot] != static_cast<uint32_t>(row + 1)) slot = -1;
   } else {
     int64_t other = first + 1 + device::thread();
-    int64_t wanted = other < rows ? live_slot(p, other) : -1;
+    int64_t wanted = other < rows ? live_slot<kFlat>(p, other) : -1;
     if (lane == 0) {
       tile[here] = slot;
       beaten[here] = 0;
     }
     device::sync_block();
+    DEVICE_ROLLED
     while (other < rows) {
+      DEVICE_ROLLED
       for (int r = 0; r < rows_here; ++r)
         if (wanted >= 0 && tile[r] == wanted && first + r < other)
           device::atomic_or(&beaten[r], 1u);
       other += kThreads;
-      if (other < rows) wanted = live_slot(p, other);
+      if (other < rows) wanted = live_slot<kFlat>(p, other);
     }
     device::sync_block();
     if (beaten[here]) slot = -1;
@@ -99,6 +103,7 @@ store_kernel(StoreParams p) {
   Unit* const to = slot_start<Unit>(p, slot);
   const int64_t stride = p.cache.stride[3];
   if (lane < units) to[lane * stride] = unit;
+  DEVICE_ROLLED
   for (int64_t u = lane + lanes; u < units; u += lanes)
     to[u * stride] = *element<const Unit>(p.rows, row, u);
 }
@@ -112,12 +117,25 @@ Tensor<kRank> in_units(Tensor<kRank> t, int bytes) {
   return t;
 }
 
+// Whether a row's slot lies at row * the last stride.
+bool is_flat(const Tensor<kMaxSlotRank>& slots) {
+  int64_t inner = slots.size[kMaxSlotRank - 1];
+  for (int d = kMaxSlotRank - 2; d >= 0; --d) {
+    if (slots.size[d] > 1 && slots.stride[d] != inner * slots.stride[kMaxSlotRank - 1]) return false;
+    inner *= slots.size[d];
+  }
+  return true;
+}
+
 template <class Unit>
 void launch_units(StoreParams p, void* stream) {
   while ((1 << p.lanes_log2) < kThreads && (1 << p.lanes_log2) < p.rows.size[1]) ++p.lanes_log2;
   const int64_t rows_here = kThreads >> p.lanes_log2;
-  device::launch(store_kernel<Unit>, blocks((p.rows.size[0] + rows_here - 1) / rows_here), kThreads,
-                 0, stream, p);
+  const device::Grid grid = blocks((p.rows.size[0] + rows_here - 1) / rows_here);
+  if (is_flat(p.slots))
+    device::launch(store_kernel<Unit, true>, grid, kThreads, 0, stream, p);
+  else
+    device::launch(store_kernel<Unit, false>, grid, kThreads, 0, stream, p);
 }
 
 struct Store {

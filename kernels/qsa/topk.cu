@@ -27,10 +27,11 @@ DEVICE_FUNCTION Expansion expansion_of(const ExpandParams& p, int64_t row) {
 }
 
 template <class Block>
-DEVICE_FUNCTION void write_tokens(const ExpandParams& p, int64_t row, const Expansion& e, int k,
+DEVICE_FUNCTION void write_tokens(const ExpandParams& p, int64_t row, const Expansion& e, uint32_t k,
                                   const Block& block) {
   const uint32_t ratio = uint32_t(p.ratio), width = uint32_t(p.indices.size[1]);
   const uint32_t from_blocks = uint32_t(smaller(e.full, k)) * ratio;
+  DEVICE_ROLLED
   for (uint32_t j = uint32_t(device::thread()); j < width; j += uint32_t(device::threads())) {
     int64_t token = -1;
     if (j < from_blocks) {
@@ -43,10 +44,10 @@ DEVICE_FUNCTION void write_tokens(const ExpandParams& p, int64_t row, const Expa
   }
 }
 
-template <int kThreads, int kVectors>
+template <int kThreads, int kVectors, bool kDense, bool kLong>
 DEVICE_KERNEL(kThreads)
 topk_kernel(TopkParams p, ExpandParams expand) {
-  using S = TopkShape<kThreads, kVectors>;
+  using S = TopkShape<kThreads, kVectors, kDense, kLong>;
   DEVICE_SHARED(uint32_t, bins, kBins);
   DEVICE_SHARED(uint64_t, list, S::kList);
   DEVICE_SHARED(uint64_t, few, kFew + 1);
@@ -54,46 +55,45 @@ topk_kernel(TopkParams p, ExpandParams expand) {
   DEVICE_SHARED(uint32_t, totals, kMaxWaves);
   DEVICE_SHARED(uint32_t, state, kStates);
   DEVICE_SHARED(Expansion, expansion, 1);
-  const int64_t at = device::block_x(), k = p.k;
-  TopkRow row{element<const float>(p.logits, at), p.logits.stride[1], p.logits.size[1], p.aligned};
+  const int64_t at = device::block_x(), columns = p.logits.size[1];
+  const uint32_t k = uint32_t(p.k);
+  typename S::Row row{element<const float>(p.logits, at), p.logits.stride[1], 0, uint32_t(columns)};
 
   // Scores of a small call are loaded before the number of visible columns is there, which saves a
   // latency of memory. What lies beyond may be uninitialised; it is masked where it is used.
+  const bool eager = !kLong && p.eager;
+  const auto visible = [&] {
+    return uint32_t(smaller(larger(load_index(p.visible, at), 0), columns));
+  };
+  if (!eager) row.loaded = row.count = visible();
   Pack<float> x[kVectors];
-  if (p.eager) S::load(x, row, 0);
-  const int64_t visible = smaller(larger(load_index(p.visible, at), 0), row.count);
-  if (!p.eager) {
-    row.count = visible;
-    if (visible <= S::kColumns) S::load(x, row, 0);
-  }
-  row.count = visible;
+  if (!kLong || row.loaded <= S::kColumns) S::load(x, row, 0);
+  if (eager) row.count = visible();
   const bool expands = expand.indices.data != nullptr;
   if (expands && device::thread() == kThreads - 1) expansion[0] = expansion_of(expand, at);
+  DEVICE_ROLLED
   for (int i = device::thread(); i < kBins; i += kThreads) bins[i] = 0;
-  for (int i = device::thread(); i < S::kWords; i += kThreads) bitmap[i] = 0;
+  if (device::thread() < S::kWords) bitmap[device::thread()] = 0;
   if (device::thread() < kStates) state[device::thread()] = 0;
   device::sync_block();
 
   if (row.count <= k) {
     if (p.blocks.data)
-      for (int64_t j = device::thread(); j < k; j += kThreads)
+      for (uint32_t j = uint32_t(device::thread()); j < k; j += kThreads)
         *element<int32_t>(p.blocks, at, j) = j < row.count ? int32_t(j) : -1;
     if (expands)
-      write_tokens(expand, at, expansion[0], int(k),
-                   [&](uint32_t j) { return j < row.count ? int64_t(j) : -1; });
+      write_tokens(expand, at, expansion[0], k,
+                   [&](uint32_t j) { return j < row.count ? int64_t{j} : -1; });
     return;
   }
 
   // The interval of entries that holds the k-th best one, and a list of those in it.
-  Interval in = S::list_likely(list, bins, totals, state, x, row, uint32_t(k));
-  if (in.count == 0) in = S::list_exactly(list, bins, totals, state, bitmap, row, uint32_t(k));
-  const uint32_t listed = state[kListed];
-  while (in.count > kFew)
-    narrow(bins, totals, state, in, row, [&](const auto& use) {
-      for (uint32_t i = uint32_t(device::thread()); i < listed; i += kThreads) use(list[i]);
-    });
+  Interval in = S::list_likely(list, bins, totals, state, x, row, k);
+  if (in.count == 0 || in.count > kFew) S::narrow(list, bins, totals, state, bitmap, row, k, in);
 
   // What is above the interval is chosen; of the few in it, the `wanted` best.
+  const uint32_t listed = state[kListed];
+  DEVICE_ROLLED
   for (uint32_t i = uint32_t(device::thread()); i < listed; i += kThreads) {
     const uint64_t entry = list[i];
     if (entry > in.high)
@@ -105,52 +105,63 @@ topk_kernel(TopkParams p, ExpandParams expand) {
   if (uint32_t(device::thread()) < in.count) {
     const uint64_t own = few[device::thread()];
     uint32_t better = 0;
+    DEVICE_ROLLED
     for (uint32_t i = 0; i < in.count; ++i) better += few[i] > own;
     if (better < in.wanted) S::mark(bitmap, column_of(own));
-    if (better + 1 == in.wanted) few[kFew] = own;  // the k-th best entry of the row
+    if (kLong && better + 1 == in.wanted) few[kFew] = own;  // the k-th best entry of the row
   }
   device::sync_block();
 
   // The chosen columns in order: through `bins` where they fit, so that the stores are dense.
   const bool staged = k <= kBins;
-  uint32_t first = 0;
-  for (int64_t base = 0; base < row.count; base += S::kColumns) {
-    if (row.count > S::kColumns) S::mark_segment(bitmap, row, base, few[kFew]);
-    first = S::for_each_marked(bitmap, totals, first, row.count, [&](uint32_t rank, int column) {
+  uint32_t first = 0, base = 0;
+  do {
+    if (kLong && row.count > S::kColumns) S::mark_segment(bitmap, row, base, few[kFew]);
+    first = S::for_each_marked(bitmap, totals, first, [&](uint32_t rank, uint32_t column) {
       if (staged)
-        bins[rank] = uint32_t(base + column);
+        bins[rank] = base + column;
       else
         *element<int32_t>(p.blocks, at, rank) = int32_t(base + column);
     });
-  }
+    base += S::kColumns;
+  } while (kLong && base < row.count);
   if (!staged) return;
   device::sync_block();
-  if (p.blocks.data)
-    for (int j = device::thread(); j < k; j += kThreads)
+  if (p.blocks.data) {
+    DEVICE_ROLLED
+    for (uint32_t j = uint32_t(device::thread()); j < k; j += kThreads)
       *element<int32_t>(p.blocks, at, j) = int32_t(bins[j]);
+  }
   if (expands)
-    write_tokens(expand, at, expansion[0], int(k), [&](uint32_t j) { return int64_t(bins[j]); });
+    write_tokens(expand, at, expansion[0], k, [&](uint32_t j) { return int64_t{bins[j]}; });
 }
 
-template <int kThreads, int kVectors>
+template <int kThreads, int kVectors, bool kDense, bool kLong>
 void launch_shape(const TopkParams& p, const ExpandParams& expand, void* stream) {
-  device::launch(topk_kernel<kThreads, kVectors>, blocks(p.logits.size[0]), kThreads, 0, stream, p,
-                 expand);
+  device::launch(topk_kernel<kThreads, kVectors, kDense, kLong>, blocks(p.logits.size[0]), kThreads,
+                 0, stream, p, expand);
 }
 
 void launch(TopkParams p, const ExpandParams& expand, void* stream) {
   constexpr int64_t kEagerBytes = 4 << 20;
   const int64_t rows = p.logits.size[0], columns = p.logits.size[1];
   if (rows == 0) return;
-  p.aligned = p.logits.stride[1] == 1 && p.logits.stride[0] % 4 == 0 &&
-              reinterpret_cast<uintptr_t>(p.logits.data) % 16 == 0;
+  if (columns > INT32_MAX || p.k > INT32_MAX)
+    throw device::Unsupported("columns and k have to fit int32, got " + std::to_string(columns) +
+                              " and " + std::to_string(p.k));
+  const bool dense = p.logits.stride[1] == 1 && p.logits.stride[0] % 4 == 0 &&
+                     reinterpret_cast<uintptr_t>(p.logits.data) % 16 == 0;
   p.eager = rows * columns <= kEagerBytes / int64_t{sizeof(float)};
-  if (columns <= TopkShape<256, 2>::kColumns) return launch_shape<256, 2>(p, expand, stream);
-  if (columns > TopkShape<1024, 2>::kColumns) return launch_shape<1024, 8>(p, expand, stream);
-  const bool crowded = rows > 2 * device::multiprocessors();
-  if (crowded && 2 * p.k <= TopkShape<512, 4>::kList)
-    return launch_shape<512, 4>(p, expand, stream);
-  launch_shape<1024, 2>(p, expand, stream);
+  if (!dense) return launch_shape<1024, 8, false, true>(p, expand, stream);
+  if (columns <= 2048) return launch_shape<256, 2, true, false>(p, expand, stream);
+  if (columns <= 8192) {
+    if (rows > 2 * device::multiprocessors() && p.k <= 1024)
+      return launch_shape<512, 4, true, false>(p, expand, stream);
+    return launch_shape<1024, 2, true, false>(p, expand, stream);
+  }
+  if (columns <= 16384) return launch_shape<1024, 4, true, false>(p, expand, stream);
+  if (columns <= 32768) return launch_shape<1024, 8, true, false>(p, expand, stream);
+  launch_shape<1024, 8, true, true>(p, expand, stream);
 }
 
 struct Topk {
