@@ -73,7 +73,7 @@ topk_kernel(TopkParams p, ExpandParams expand) {
   if (expands && device::thread() == kThreads - 1) expansion[0] = expansion_of(expand, at);
   DEVICE_ROLLED
   for (int i = device::thread(); i < kBins; i += kThreads) bins[i] = 0;
-  if (device::thread() < S::kWords) bitmap[device::thread()] = 0;
+  for (int i = device::thread(); i < S::kWords; i += kThreads) bitmap[i] = 0;
   if (device::thread() < kStates) state[device::thread()] = 0;
   device::sync_block();
 
@@ -89,7 +89,7 @@ topk_kernel(TopkParams p, ExpandParams expand) {
 
   // The interval of entries that holds the k-th best one, and a list of those in it.
   Interval in = S::list_likely(list, bins, totals, state, x, row, k);
-  if (in.count == 0 || in.count > kFew) S::narrow(list, bins, totals, state, bitmap, row, k, in);
+  if (in.count == 0 || in.count > kFew) S::narrow(list, bins, totals, state, bitmap, row, in);
 
   // What is above the interval is chosen; of the few in it, the `wanted` best.
   const uint32_t listed = state[kListed];
@@ -154,14 +154,10 @@ void launch(TopkParams p, const ExpandParams& expand, void* stream) {
   p.eager = rows * columns <= kEagerBytes / int64_t{sizeof(float)};
   if (!dense) return launch_shape<1024, 8, false, true>(p, expand, stream);
   if (columns <= 2048) return launch_shape<256, 2, true, false>(p, expand, stream);
-  if (columns <= 8192) {
-    if (rows > 2 * device::multiprocessors() && p.k <= 1024)
-      return launch_shape<512, 4, true, false>(p, expand, stream);
-    return launch_shape<1024, 2, true, false>(p, expand, stream);
-  }
-  if (columns <= 16384) return launch_shape<1024, 4, true, false>(p, expand, stream);
-  if (columns <= 32768) return launch_shape<1024, 8, true, false>(p, expand, stream);
-  launch_shape<1024, 8, true, true>(p, expand, stream);
+  if (columns <= 8192 && p.k <= 1024) return launch_shape<256, 8, true, false>(p, expand, stream);
+  if (columns <= 16384) return launch_shape<512, 8, true, false>(p, expand, stream);
+  if (columns <= 32768) return launch_shape<512, 16, true, false>(p, expand, stream);
+  launch_shape<512, 16, true, true>(p, expand, stream);
 }
 
 struct Topk {

@@ -66,25 +66,25 @@ DEVICE_FUNCTION uint32_t block_prefix(uint32_t own, Totals& totals) {
 template <int kThreads, class Bins, class Totals, class State>
 DEVICE_FUNCTION void choose_bin(Bins& bins, Totals& totals, State& state, uint32_t wanted) {
   constexpr int kOwn = kBins / kThreads;
-  const int top = kBins - 1 - device::thread() * kOwn;
+  using Own = Pack<uint32_t, kOwn * 4 < 16 ? kOwn * 4 : 16>;
+  const int low = kBins - kOwn - device::thread() * kOwn;  // the first threads have the top bins
+  Own* const mine = reinterpret_cast<Own*>(device::data(bins) + low);
   uint32_t count[kOwn], own = 0;
   DEVICE_UNROLL
   for (int i = 0; i < kOwn; ++i) {
-    count[i] = bins[top - i];
-    bins[top - i] = 0;
+    count[i] = mine[i / Own::kSize].x[i % Own::kSize];
     own += count[i];
   }
+  DEVICE_UNROLL
+  for (int i = 0; i < kOwn / Own::kSize; ++i) mine[i] = Own{};
   if (device::thread() == 0) state[kCount] = 0;
   uint32_t before = block_prefix(own, totals);
   if (own > 0 && before < wanted) {
-    const bool first = before == 0;
-    bool found = false;
     DEVICE_UNROLL
-    for (int i = 0; i < kOwn; ++i) {
-      if (first && before == 0 && count[i] > 0) state[kTopBin] = uint32_t(top - i);
-      if (!found && wanted <= before + count[i]) {
-        found = true;
-        state[kBin] = uint32_t(top - i);
+    for (int i = kOwn - 1; i >= 0; --i) {
+      if (before == 0 && count[i] > 0) state[kTopBin] = uint32_t(low + i);
+      if (before < wanted && wanted <= before + count[i]) {
+        state[kBin] = uint32_t(low + i);
         state[kWanted] = wanted - before;
         state[kCount] = count[i];
       }
@@ -137,9 +137,8 @@ struct TopkShape {
   using Row = TopkRow<kDense>;
   static constexpr int kColumns = 4 * kThreads * kVectors;
   static constexpr int kWords = kColumns / 32;
-  static constexpr int kList = kThreads == 1024 ? 4096 : 2048;
-  static constexpr uint32_t kListedWhole = 2048;  // rows of so many columns are listed without a guess
-  static_assert(kVectors <= 8, "a thread's columns fit 32 bits");
+  static constexpr int kList = kColumns > 8192 ? 4096 : 2048;
+  static constexpr uint32_t kListedWhole = 256;  // rows of so many columns are listed without a guess
 
   // Column of a thread's vector v within its segment.
   static DEVICE_FUNCTION uint32_t column_at(int v) {
@@ -151,44 +150,73 @@ struct TopkShape {
   }
 
   // Lists k columns and some more, which hold the k best, and narrows the interval once. A count of
-  // 0: the guess failed.
+  // 0: the guess failed, and the interval is the whole row, or, where more columns than the list
+  // holds have that score, begins with it.
   template <class List, class Bins, class Totals, class State>
   static DEVICE_FUNCTION Interval list_likely(List& list, Bins& bins, Totals& totals, State& state,
                                               Pack<float> (&x)[kVectors], const Row& row,
                                               uint32_t k) {
     Interval in{0, ~uint64_t{0}, k, 0};
     uint32_t key = 0, top = UINT32_MAX;
-    const bool whole = row.count <= kListedWhole, is_long = kLong && row.count > kColumns;
-    if (!whole) {
-      const float mean = sample(bins, x, row, is_long) * float(k);
+    const bool is_long = kLong && row.count > kColumns;
+    if (row.count > kListedWhole) {
+      const float mean = load_sample(x, row, is_long) * float(k);
       // Four deviations of the count of the k best in the sample, and some: fails once in 10^5.
       const uint32_t rank = uint32_t(mean + 4 * device::sqrt(mean)) + 8;
-      device::sync_block();
-      choose_bin<kThreads>(bins, totals, state, rank);
-      key = state[kBin] << kSampleShift;
-      top = (state[kTopBin] << kSampleShift) | ((1u << kSampleShift) - 1);
-      if (state[kCount] == 0 || key <= kKeyOfMinusInfinity) return in;
+      uint32_t low = 0, wanted = rank;
+      DEVICE_ROLLED
+      for (int shift = kSampleShift;; shift = shift > 11 ? shift - 11 : 0) {
+        count_sample(bins, x, row, is_long, low, shift);
+        device::sync_block();
+        choose_bin<kThreads>(bins, totals, state, wanted);
+        if (state[kCount] == 0) break;
+        if (low == 0) top = (state[kTopBin] << shift) | ((1u << shift) - 1);
+        low += state[kBin] << shift;
+        wanted = state[kWanted];
+        if (low > kKeyOfMinusInfinity) key = low;  // the bins below hold the NaN
+        if (shift == 0 || state[kCount] <= rank) break;  // else the scores crowd in one bin
+      }
     }
-    for (uint32_t base = 0; base < row.count; base += kColumns) {
-      if (is_long) load(x, row, base);
-      append(list, state, x, row, base, whole, score_of(key));
+    if (is_long) {
+      for (uint32_t base = 0; base < row.count; base += kColumns) {
+        load(x, row, base);
+        append(list, state, x, row, base, key);
+      }
+    } else {
+      append(list, state, x, row, 0, key);
     }
     if (const uint32_t c = row.tail() + uint32_t(device::thread()); c < row.count)
       if (const uint32_t at = device::atomic_add(&state[kListed], 1u); at < kList) list[at] = c;
     device::sync_block();
     const uint32_t listed = state[kListed];
-    if (listed > kList) return in;
+    if (listed > kList) {
+      if (listed >= k + 3) in.low = uint64_t{key} << 32;  // 3 of the tail may be below
+      return in;
+    }
 
     const int shift = shift_for(top - key);
     DEVICE_ROLLED
-    for (uint32_t i = uint32_t(device::thread()); i < listed; i += kThreads) {
-      const uint32_t column = uint32_t(list[i]), own = key_of(row.at(column));
-      list[i] = uint64_t{own} << 32 | (UINT32_MAX - column);
-      const uint32_t bin = (own - key) >> shift;
-      if (own >= key) device::atomic_add(&bins[bin < kBins ? bin : kBins - 1], 1u);
+    for (uint32_t from = uint32_t(device::thread()); from < listed; from += kAtOnce * kThreads) {
+      uint32_t column[kAtOnce];
+      float score[kAtOnce];
+      DEVICE_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const uint32_t at = from + uint32_t(i * kThreads);
+        column[i] = at < listed ? uint32_t(list[at]) : 0;
+        score[i] = row.at(column[i]);
+      }
+      DEVICE_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const uint32_t at = from + uint32_t(i * kThreads);
+        if (at >= listed) continue;
+        const uint32_t own = key_of(score[i]), bin = (own - key) >> shift;
+        list[at] = uint64_t{own} << 32 | (UINT32_MAX - column[i]);
+        if (own >= key) device::atomic_add(&bins[bin < kBins ? bin : kBins - 1], 1u);
+      }
     }
     device::sync_block();
     choose_bin<kThreads>(bins, totals, state, k);
+    if (state[kCount] == 0) return in;
     const uint32_t bin = state[kBin];
     in.low = ((uint64_t{bin} << shift) + key) << 32;
     if (bin < kBins - 1) in.high = (((uint64_t{bin + 1} << shift) + key) << 32) - 1;
@@ -201,9 +229,9 @@ struct TopkShape {
   // row again and again until what is left fits the list. Marks what is above then.
   template <class List, class Bins, class Totals, class State, class Bitmap>
   static DEVICE_FUNCTION void narrow(List& list, Bins& bins, Totals& totals, State& state,
-                                     Bitmap& bitmap, const Row& row, uint32_t k, Interval& in) {
+                                     Bitmap& bitmap, const Row& row, Interval& in) {
     bool from_list = in.count > 0;
-    if (!from_list) in = {0, ~uint64_t{0}, k, row.count};
+    if (!from_list) in.count = row.count;
     for (;;) {
       const uint32_t share = uint32_t(device::thread());
       if (!from_list && in.count <= kList) {
@@ -281,77 +309,100 @@ struct TopkShape {
   template <class Bitmap, class Totals, class Use>
   static DEVICE_FUNCTION uint32_t for_each_marked(Bitmap& bitmap, Totals& totals, uint32_t first,
                                                   const Use& use) {
-    constexpr int kBits = 4 * kVectors;  // a thread's
-    const int from = device::thread() * kBits;
-    uint32_t bits = bitmap[from / 32] >> from % 32;
-    if (kBits < 32) bits &= (uint32_t{1} << kBits % 32) - 1;
-    uint32_t rank = first + block_prefix(uint32_t(device::popcount(bits)), totals);
-    DEVICE_ROLLED
-    for (; bits; bits &= bits - 1) use(rank++, uint32_t(from + device::first_lane(bits)));
+    constexpr int kOwn = 4 * kVectors, kWord = kOwn < 32 ? kOwn : 32;  // bits of a thread
+    const int from = device::thread() * kOwn;
+    uint32_t bits[kOwn / kWord], own = 0;
+    DEVICE_UNROLL
+    for (int i = 0; i < kOwn / kWord; ++i) {
+      bits[i] = bitmap[from / 32 + i] >> from % 32;
+      if (kWord < 32) bits[i] &= (uint32_t{1} << kWord % 32) - 1;
+      own += uint32_t(device::popcount(bits[i]));
+    }
+    uint32_t rank = first + block_prefix(own, totals);
+    DEVICE_UNROLL
+    for (int i = 0; i < kOwn / kWord; ++i) {
+      DEVICE_ROLLED
+      for (uint32_t b = bits[i]; b; b &= b - 1)
+        use(rank++, uint32_t(from + i * kWord + device::first_lane(b)));
+    }
     if (kLong)
       for (int w = 0; w < device::waves(); ++w) first += totals[w];
     return first;
   }
 
  private:
-  static constexpr int kSampleShift = 21;
+  static constexpr int kSampleShift = 21, kSampleEvery = kVectors > 8 ? 2 : 1;
+  static constexpr int kAtOnce = 4;  // scores whose loads are under way together
 
-  template <class Bins>
-  static DEVICE_FUNCTION void count(Bins& bins, float score) {
-    const float number = device::max(score, -device::infinity()) + 0.0f;  // NaN counts as -inf
-    const uint32_t bits = device::bit_cast<uint32_t>(number);
-    const uint32_t flip = uint32_t(int32_t(bits) >> 31) | 0x80000000u;
-    device::atomic_add(&bins[(bits ^ flip) >> kSampleShift], 1u);
+  // The sample is one score of each vector, or of every second one. Of a row that is longer than the
+  // registers, vectors all over it are loaded. Returns the share of the row.
+  static DEVICE_FUNCTION float load_sample(Pack<float> (&x)[kVectors], const Row& row,
+                                           bool is_long) {
+    constexpr float kShare = 0.25f / kSampleEvery;
+    if (!is_long) return kShare;
+    const uint32_t apart = row.count / kColumns;
+    DEVICE_UNROLL
+    for (int v = 0; v < kVectors; v += kSampleEvery) x[v] = row.vector_at(column_at(v) * apart);
+    return device::divide(kShare * kColumns, float(row.count));
   }
 
-  // Counts the keys of a sample and returns its share of the row: one score of each vector, or, of a
-  // row that is longer than the registers, vectors all over it.
+  // Counts the keys of the sample that the bins from `low` on reach.
   template <class Bins>
-  static DEVICE_FUNCTION float sample(Bins& bins, Pack<float> (&x)[kVectors], const Row& row,
-                                      bool is_long) {
-    if (is_long) {
-      const uint32_t apart = row.count / kColumns;
-      DEVICE_UNROLL
-      for (int v = 0; v < kVectors; ++v) x[v] = row.vector_at(column_at(v) * apart);
-    }
+  static DEVICE_FUNCTION void count_sample(Bins& bins, const Pack<float> (&x)[kVectors],
+                                           const Row& row, bool is_long, uint32_t low, int shift) {
     DEVICE_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kVectors; v += kSampleEvery) {
       // Which of the four is a hash of the place: scores may have a period.
       const uint32_t j = uint32_t(v * kThreads + device::thread()) * 0x9e3779b1u >> 30;
-      const float low = j & 1 ? x[v].x[1] : x[v].x[0], high = j & 1 ? x[v].x[3] : x[v].x[2];
-      if (is_long || column_at(v) + j < row.count) count(bins, j & 2 ? high : low);
+      const float first = j & 1 ? x[v].x[1] : x[v].x[0], last = j & 1 ? x[v].x[3] : x[v].x[2];
+      // NaN counts as -inf, and both zeros are equal.
+      const float score = device::max(j & 2 ? last : first, -device::infinity()) + 0.0f;
+      const uint32_t bits = device::bit_cast<uint32_t>(score);
+      const uint32_t key = bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);
+      const uint32_t bin = (key - low) >> shift;
+      if (bin < kBins && (is_long || column_at(v) + j < row.count)) device::atomic_add(&bins[bin], 1u);
     }
-    return is_long ? device::divide(float(kColumns / 4), float(row.count)) : 0.25f;
   }
 
-  // Lists the columns of a segment whose score is at least `least`, or all of them.
+  // Lists the columns of a segment whose key is at least `key`; 0: all of them.
   template <class List, class State>
   static DEVICE_FUNCTION void append(List& list, State& state, const Pack<float> (&x)[kVectors],
-                                     const Row& row, uint32_t base, bool all, float least) {
-    uint32_t hits = 0;
-    DEVICE_UNROLL
-    for (int v = 0; v < kVectors; ++v)
-      DEVICE_UNROLL
-      for (int j = 0; j < 4; ++j)
-        if (x[v].x[j] >= least) hits |= uint32_t{1} << (4 * v + j);
-    if (all) hits = ~uint32_t{0} >> (32 - 4 * kVectors);
+                                     const Row& row, uint32_t base, uint32_t key) {
+    constexpr int kInWord = kVectors < 8 ? kVectors : 8;  // vectors, four bits each
+    constexpr int kHits = kVectors / kInWord;
+    const float least = score_of(key);
     const uint32_t end = row.count < row.tail() ? row.count : row.tail();
-    if (base + kColumns > end) {  // columns beyond the row, and such as were loaded too early
+    const bool ends = base + kColumns > end;
+    uint32_t hits[kHits], own = 0;
+    DEVICE_UNROLL
+    for (int h = 0; h < kHits; ++h) {
+      hits[h] = 0;
       DEVICE_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
-        const int32_t left = int32_t(end - (base + column_at(v)));
-        if (left < 4) hits &= ~((left > 0 ? (15u << left) & 15u : 15u) << (4 * v));
+      for (int b = 0; b < 4 * kInWord; ++b)
+        if (x[h * kInWord + b / 4].x[b % 4] >= least) hits[h] |= uint32_t{1} << b;
+      if (key == 0) hits[h] = ~uint32_t{0} >> (32 - 4 * kInWord);
+      if (ends) {  // columns beyond the row, and such as were loaded too early
+        DEVICE_UNROLL
+        for (int v = 0; v < kInWord; ++v) {
+          const int32_t left = int32_t(end - (base + column_at(h * kInWord + v)));
+          if (left < 4) hits[h] &= ~((left > 0 ? (15u << left) & 15u : 15u) << (4 * v));
+        }
       }
+      own += uint32_t(device::popcount(hits[h]));
     }
-    const uint32_t own = uint32_t(device::popcount(hits)), through = wave_prefix(own);
+    const uint32_t through = wave_prefix(own);
     uint32_t at = 0;
     if (device::lane() == device::kWave - 1) at = device::atomic_add(&state[kListed], through);
     at = device::shuffle(at, device::kWave - 1) + through - own;
     if (at + own > kList) return;  // the count tells that the list has overflowed
-    DEVICE_ROLLED
-    for (; hits; hits &= hits - 1) {
-      const uint32_t bit = uint32_t(device::first_lane(hits));
-      list[at++] = base + bit / 4 * (4 * kThreads) + 4 * uint32_t(device::thread()) + bit % 4;
+    const uint32_t first = base + 4 * uint32_t(device::thread());
+    DEVICE_UNROLL
+    for (int h = 0; h < kHits; ++h) {
+      DEVICE_ROLLED
+      for (uint32_t b = hits[h]; b; b &= b - 1) {
+        const uint32_t bit = uint32_t(device::first_lane(b));
+        list[at++] = first + (uint32_t(h * kInWord) + bit / 4) * (4 * kThreads) + bit % 4;
+      }
     }
   }
 };
