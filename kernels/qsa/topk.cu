@@ -52,6 +52,7 @@ topk_kernel(TopkParams p, ExpandParams expand) {
   DEVICE_SHARED(uint64_t, list, S::kList);
   DEVICE_SHARED(uint64_t, few, kFew + 1);
   DEVICE_SHARED(uint32_t, bitmap, S::kWords);
+  DEVICE_SHARED(uint32_t, ranks, S::kWords);
   DEVICE_SHARED(uint32_t, totals, kMaxWaves);
   DEVICE_SHARED(uint32_t, state, kStates);
   DEVICE_SHARED(Expansion, expansion, 1);
@@ -68,13 +69,15 @@ topk_kernel(TopkParams p, ExpandParams expand) {
   if (!eager) row.loaded = row.count = visible();
   Pack<float> x[kVectors];
   if (!kLong || row.loaded <= S::kColumns) S::load(x, row, 0);
-  if (eager) row.count = visible();
-  const bool expands = expand.indices.data != nullptr;
-  if (expands && device::thread() == kThreads - 1) expansion[0] = expansion_of(expand, at);
   DEVICE_ROLLED
-  for (int i = device::thread(); i < kBins; i += kThreads) bins[i] = 0;
+  for (int i = device::thread(); i < kBins / 4; i += kThreads)
+    reinterpret_cast<Pack<uint32_t>*>(device::data(bins))[i] = {};
+  DEVICE_ROLLED
   for (int i = device::thread(); i < S::kWords; i += kThreads) bitmap[i] = 0;
   if (device::thread() < kStates) state[device::thread()] = 0;
+  const bool expands = expand.indices.data != nullptr;
+  if (expands && device::thread() == kThreads - 1) expansion[0] = expansion_of(expand, at);
+  if (eager) row.count = visible();
   device::sync_block();
 
   if (row.count <= k) {
@@ -89,6 +92,8 @@ topk_kernel(TopkParams p, ExpandParams expand) {
 
   // The interval of entries that holds the k-th best one, and a list of those in it.
   Interval in = S::list_likely(list, bins, totals, state, x, row, k);
+  // Whether the list holds all that will be chosen.
+  const bool listed_all = in.count > 0 && (!kLong || row.count <= S::kColumns);
   if (in.count == 0 || in.count > kFew) S::narrow(list, bins, totals, state, bitmap, row, in);
 
   // What is above the interval is chosen; of the few in it, the `wanted` best.
@@ -108,32 +113,41 @@ topk_kernel(TopkParams p, ExpandParams expand) {
     DEVICE_ROLLED
     for (uint32_t i = 0; i < in.count; ++i) better += few[i] > own;
     if (better < in.wanted) S::mark(bitmap, column_of(own));
-    if (kLong && better + 1 == in.wanted) few[kFew] = own;  // the k-th best entry of the row
+    if (better + 1 == in.wanted) few[kFew] = own;  // the k-th best entry of the row
   }
   device::sync_block();
 
-  // The chosen columns in order: through `bins` where they fit, so that the stores are dense.
-  const bool staged = k <= kBins;
-  uint32_t first = 0, base = 0;
-  do {
-    if (kLong && row.count > S::kColumns) S::mark_segment(bitmap, row, base, few[kFew]);
-    first = S::for_each_marked(bitmap, totals, first, [&](uint32_t rank, uint32_t column) {
-      if (staged)
-        bins[rank] = base + column;
-      else
-        *element<int32_t>(p.blocks, at, rank) = int32_t(base + column);
-    });
-    base += S::kColumns;
-  } while (kLong && base < row.count);
-  if (!staged) return;
+  const uint64_t least = few[kFew];
+  const auto put = [&](uint32_t rank, uint32_t column) {
+    if (expands)
+      bins[rank] = column;
+    else
+      *element<int32_t>(p.blocks, at, rank) = int32_t(column);
+  };
+  if (listed_all) {
+    S::rank_words(bitmap, ranks, totals, 0);
+    DEVICE_ROLLED
+    for (uint32_t i = uint32_t(device::thread()); i < listed; i += kThreads)
+      if (const uint64_t entry = list[i]; entry >= least)
+        put(S::rank_of(bitmap, ranks, column_of(entry)), column_of(entry));
+  } else {
+    uint32_t first = 0, base = 0;
+    do {
+      if (kLong && row.count > S::kColumns) S::mark_segment(bitmap, row, base, least);
+      first = S::rank_words(bitmap, ranks, totals, first);
+      S::for_each_marked(bitmap, ranks,
+                         [&](uint32_t rank, uint32_t column) { put(rank, base + column); });
+      base += S::kColumns;
+    } while (kLong && base < row.count);
+  }
+  if (!expands) return;
   device::sync_block();
   if (p.blocks.data) {
     DEVICE_ROLLED
     for (uint32_t j = uint32_t(device::thread()); j < k; j += kThreads)
       *element<int32_t>(p.blocks, at, j) = int32_t(bins[j]);
   }
-  if (expands)
-    write_tokens(expand, at, expansion[0], k, [&](uint32_t j) { return int64_t{bins[j]}; });
+  write_tokens(expand, at, expansion[0], k, [&](uint32_t j) { return int64_t{bins[j]}; });
 }
 
 template <int kThreads, int kVectors, bool kDense, bool kLong>
@@ -154,7 +168,11 @@ void launch(TopkParams p, const ExpandParams& expand, void* stream) {
   p.eager = rows * columns <= kEagerBytes / int64_t{sizeof(float)};
   if (!dense) return launch_shape<1024, 8, false, true>(p, expand, stream);
   if (columns <= 2048) return launch_shape<256, 2, true, false>(p, expand, stream);
-  if (columns <= 8192 && p.k <= 1024) return launch_shape<256, 8, true, false>(p, expand, stream);
+  if (columns <= 8192 && p.k <= 1024) {
+    if (rows > 2 * device::multiprocessors())
+      return launch_shape<256, 8, true, false>(p, expand, stream);
+    return launch_shape<512, 4, true, false>(p, expand, stream);
+  }
   if (columns <= 16384) return launch_shape<512, 8, true, false>(p, expand, stream);
   if (columns <= 32768) return launch_shape<512, 16, true, false>(p, expand, stream);
   launch_shape<512, 16, true, true>(p, expand, stream);

@@ -33,6 +33,11 @@ DEVICE_FUNCTION uint64_t entry_of(float score, uint32_t column) {
 }
 DEVICE_FUNCTION uint32_t column_of(uint64_t entry) { return UINT32_MAX - uint32_t(entry); }
 
+// What is listed first: the bits of the score and the column as it is.
+DEVICE_FUNCTION uint64_t raw_entry(float score, uint32_t column) {
+  return uint64_t{device::bit_cast<uint32_t>(score)} << 32 | column;
+}
+
 // The entries from low to high, both included: `count` of the row, of which the `wanted` best are
 // chosen; everything above is, everything below is not.
 struct Interval {
@@ -137,7 +142,8 @@ struct TopkShape {
   using Row = TopkRow<kDense>;
   static constexpr int kColumns = 4 * kThreads * kVectors;
   static constexpr int kWords = kColumns / 32;
-  static constexpr int kList = kColumns > 8192 ? 4096 : 2048;
+  static constexpr int kOwnWords = kWords > kThreads ? kWords / kThreads : 1;  // of a thread
+  static constexpr int kList = kColumns > 8192 ? 3584 : 2048;  // what 48 KiB of shared memory allow
   static constexpr uint32_t kListedWhole = 256;  // rows of so many columns are listed without a guess
 
   // Column of a thread's vector v within its segment.
@@ -186,7 +192,8 @@ struct TopkShape {
       append(list, state, x, row, 0, key);
     }
     if (const uint32_t c = row.tail() + uint32_t(device::thread()); c < row.count)
-      if (const uint32_t at = device::atomic_add(&state[kListed], 1u); at < kList) list[at] = c;
+      if (const uint32_t at = device::atomic_add(&state[kListed], 1u); at < kList)
+        list[at] = raw_entry(row.at(c), c);
     device::sync_block();
     const uint32_t listed = state[kListed];
     if (listed > kList) {
@@ -196,23 +203,12 @@ struct TopkShape {
 
     const int shift = shift_for(top - key);
     DEVICE_ROLLED
-    for (uint32_t from = uint32_t(device::thread()); from < listed; from += kAtOnce * kThreads) {
-      uint32_t column[kAtOnce];
-      float score[kAtOnce];
-      DEVICE_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const uint32_t at = from + uint32_t(i * kThreads);
-        column[i] = at < listed ? uint32_t(list[at]) : 0;
-        score[i] = row.at(column[i]);
-      }
-      DEVICE_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const uint32_t at = from + uint32_t(i * kThreads);
-        if (at >= listed) continue;
-        const uint32_t own = key_of(score[i]), bin = (own - key) >> shift;
-        list[at] = uint64_t{own} << 32 | (UINT32_MAX - column[i]);
-        if (own >= key) device::atomic_add(&bins[bin < kBins ? bin : kBins - 1], 1u);
-      }
+    for (uint32_t i = uint32_t(device::thread()); i < listed; i += kThreads) {
+      const uint64_t raw = list[i];
+      const uint32_t own = key_of(device::bit_cast<float>(uint32_t(raw >> 32)));
+      list[i] = uint64_t{own} << 32 | (UINT32_MAX - uint32_t(raw));
+      const uint32_t bin = (own - key) >> shift;
+      if (own >= key) device::atomic_add(&bins[bin < kBins ? bin : kBins - 1], 1u);
     }
     device::sync_block();
     choose_bin<kThreads>(bins, totals, state, k);
@@ -233,22 +229,12 @@ struct TopkShape {
     bool from_list = in.count > 0;
     if (!from_list) in.count = row.count;
     for (;;) {
-      const uint32_t share = uint32_t(device::thread());
-      if (!from_list && in.count <= kList) {
+      if (from_list && in.count <= kFew) return;
+      const bool collect = !from_list && in.count <= kList;
+      if (collect) {
         if (device::thread() == 0) state[kListed] = 0;
         device::sync_block();
-        DEVICE_ROLLED
-        for (uint32_t c = share; c < row.count; c += kThreads) {
-          const uint64_t entry = entry_of(row.at(c), c);
-          if (entry > in.high)
-            mark(bitmap, c);
-          else if (entry >= in.low)
-            list[device::atomic_add(&state[kListed], 1u)] = entry;
-        }
-        device::sync_block();
-        from_list = true;
       }
-      if (from_list && in.count <= kFew) return;
       if (in.low >> 32 == in.high >> 32) {  // one score: the columns of the row are left
         const uint64_t least = (in.low >> 32 << 32) + (UINT32_MAX - (row.count - 1));
         if (in.low < least) in.low = least;
@@ -256,12 +242,31 @@ struct TopkShape {
       const int shift = shift_for(in.high - in.low);
       const uint32_t entries = from_list ? uint32_t(state[kListed]) : row.count;
       DEVICE_ROLLED
-      for (uint32_t i = share; i < entries; i += kThreads) {
-        const uint64_t entry = from_list ? uint64_t(list[i]) : entry_of(row.at(i), i);
-        if (entry >= in.low && entry <= in.high)
-          device::atomic_add(&bins[uint32_t((entry - in.low) >> shift)], 1u);
+      for (uint32_t from = uint32_t(device::thread()); from < entries; from += kAtOnce * kThreads) {
+        uint64_t entry[kAtOnce];
+        DEVICE_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) {
+          const uint32_t at = from + uint32_t(i * kThreads);
+          entry[i] = at >= entries ? 0 : from_list ? uint64_t(list[at]) : entry_of(row.at(at), at);
+        }
+        DEVICE_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) {
+          const uint32_t at = from + uint32_t(i * kThreads);
+          if (at >= entries || entry[i] < in.low) continue;
+          if (entry[i] > in.high) {
+            if (collect) mark(bitmap, at);
+          } else if (collect) {
+            list[device::atomic_add(&state[kListed], 1u)] = entry[i];
+          } else {
+            device::atomic_add(&bins[uint32_t((entry[i] - in.low) >> shift)], 1u);
+          }
+        }
       }
       device::sync_block();
+      if (collect) {
+        from_list = true;
+        continue;
+      }
       choose_bin<kThreads>(bins, totals, state, in.wanted);
       in.low += uint64_t{state[kBin]} << shift;
       const uint64_t last = in.low + ((uint64_t{1} << shift) - 1);
@@ -304,30 +309,44 @@ struct TopkShape {
     device::sync_block();
   }
 
-  // Calls use(rank, column) for the marked columns, which are ranked from `first` on. Returns the
-  // next segment's first rank.
-  template <class Bitmap, class Totals, class Use>
-  static DEVICE_FUNCTION uint32_t for_each_marked(Bitmap& bitmap, Totals& totals, uint32_t first,
-                                                  const Use& use) {
-    constexpr int kOwn = 4 * kVectors, kWord = kOwn < 32 ? kOwn : 32;  // bits of a thread
-    const int from = device::thread() * kOwn;
-    uint32_t bits[kOwn / kWord], own = 0;
+  // Counts the marked columns below each word of the bitmap, from `first` on. Returns the next
+  // segment's first rank.
+  template <class Bitmap, class Ranks, class Totals>
+  static DEVICE_FUNCTION uint32_t rank_words(Bitmap& bitmap, Ranks& ranks, Totals& totals,
+                                             uint32_t first) {
+    const int from = device::thread() * kOwnWords;
+    uint32_t count[kOwnWords], own = 0;
     DEVICE_UNROLL
-    for (int i = 0; i < kOwn / kWord; ++i) {
-      bits[i] = bitmap[from / 32 + i] >> from % 32;
-      if (kWord < 32) bits[i] &= (uint32_t{1} << kWord % 32) - 1;
-      own += uint32_t(device::popcount(bits[i]));
+    for (int i = 0; i < kOwnWords; ++i) {
+      count[i] = from < kWords ? uint32_t(device::popcount(bitmap[from + i])) : 0;
+      own += count[i];
     }
     uint32_t rank = first + block_prefix(own, totals);
     DEVICE_UNROLL
-    for (int i = 0; i < kOwn / kWord; ++i) {
-      DEVICE_ROLLED
-      for (uint32_t b = bits[i]; b; b &= b - 1)
-        use(rank++, uint32_t(from + i * kWord + device::first_lane(b)));
+    for (int i = 0; i < kOwnWords; ++i) {
+      if (from < kWords) ranks[from + i] = rank;
+      rank += count[i];
     }
     if (kLong)
       for (int w = 0; w < device::waves(); ++w) first += totals[w];
+    device::sync_block();
     return first;
+  }
+  template <class Bitmap, class Ranks>
+  static DEVICE_FUNCTION uint32_t rank_of(Bitmap& bitmap, Ranks& ranks, uint32_t column) {
+    const uint32_t below = bitmap[column / 32] & ((uint32_t{1} << column % 32) - 1);
+    return ranks[column / 32] + uint32_t(device::popcount(below));
+  }
+  // Calls use(rank, column) for the marked columns.
+  template <class Bitmap, class Ranks, class Use>
+  static DEVICE_FUNCTION void for_each_marked(Bitmap& bitmap, Ranks& ranks, const Use& use) {
+    DEVICE_ROLLED
+    for (int w = device::thread(); w < kWords; w += kThreads) {
+      uint32_t rank = ranks[w];
+      DEVICE_ROLLED
+      for (uint32_t b = bitmap[w]; b; b &= b - 1)
+        use(rank++, uint32_t(w * 32 + device::first_lane(b)));
+    }
   }
 
  private:
@@ -395,15 +414,12 @@ struct TopkShape {
     if (device::lane() == device::kWave - 1) at = device::atomic_add(&state[kListed], through);
     at = device::shuffle(at, device::kWave - 1) + through - own;
     if (at + own > kList) return;  // the count tells that the list has overflowed
-    const uint32_t first = base + 4 * uint32_t(device::thread());
     DEVICE_UNROLL
-    for (int h = 0; h < kHits; ++h) {
-      DEVICE_ROLLED
-      for (uint32_t b = hits[h]; b; b &= b - 1) {
-        const uint32_t bit = uint32_t(device::first_lane(b));
-        list[at++] = first + (uint32_t(h * kInWord) + bit / 4) * (4 * kThreads) + bit % 4;
-      }
-    }
+    for (int v = 0; v < kVectors; ++v)
+      DEVICE_UNROLL
+      for (int j = 0; j < 4; ++j)
+        if (hits[v / kInWord] >> (4 * (v % kInWord) + j) & 1)
+          list[at++] = raw_entry(x[v].x[j], base + column_at(v) + uint32_t(j));
   }
 };
 
