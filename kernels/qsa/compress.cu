@@ -9,13 +9,13 @@ namespace qsa {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kAxes = 3;  // of a position; a row has more threads than that
 constexpr int kAtOnce = 4;  // members of a group whose loads are under way together
 
 struct Group {
   bool live;
   int64_t end;         // position of the last member
-  int64_t first_row;   // the request's first row in this step
-  int64_t first_here;  // its position: older members are in the ring
+  int64_t first_here;  // members from this position on are in this step, older ones in the ring
   int64_t ring_block;  // -1: invalid, members there count as zeros
 };
 
@@ -23,37 +23,36 @@ struct Group {
 template <class Starts, class Rings>
 DEVICE_FUNCTION Group group_of(const CompressParams& p, int64_t row, Starts& starts, Rings& rings) {
   const int64_t requests = p.query_start_loc.size[0] - 1;
-  Group g{false, 0, 0, 0, -1};
-  int64_t next_row = 0, block = -1, request = -1, slot = -1;
+  int64_t first_row = 0, next_row = 0, block = -1, request = -1, end = 0, slot = -1;
   if (p.few_requests) {
     const int r = device::thread();
-    if (r <= requests) next_row = load_index(p.query_start_loc, r);
+    if (r <= requests) first_row = load_index(p.query_start_loc, r);
     if (r < requests) block = load_index(p.ring_table, r, 0);
   }
   if (row < p.raw_keys.size[0]) {
     request = load_index(p.token_to_req, row);
-    g.end = load_index(p.positions, row);
+    end = load_index(p.positions, row);
     slot = load_index(p.slots, row);
   }
   if (p.few_requests) {
-    starts[device::thread()] = next_row;
+    starts[device::thread()] = first_row;
     rings[device::thread()] = block;
     device::sync_block();
   }
-  if (request < 0 || request >= requests) return g;
+  const Group dead{false, -1, 0, -1};
+  if (request < 0 || request >= requests || end < p.ratio - 1 || slot < 0) return dead;
   if (p.few_requests) {
-    g.first_row = starts[request];
+    first_row = starts[request];
     next_row = starts[request + 1];
     block = rings[request];
   } else {
-    g.first_row = load_index(p.query_start_loc, request);
+    first_row = load_index(p.query_start_loc, request);
     next_row = load_index(p.query_start_loc, request + 1);
     block = load_index(p.ring_table, request, 0);
   }
-  g.live = g.first_row <= row && row < next_row && g.end >= p.ratio - 1 && slot >= 0;
-  g.first_here = g.end - (row - g.first_row);
-  if (block >= 0 && block < p.ring.size[0]) g.ring_block = block;
-  return g;
+  if (row < first_row || row >= next_row) return dead;
+  const int64_t older = larger(first_row, row - p.ratio);  // a broken query_start_loc has any value
+  return {true, end, end - (row - older), block < p.ring.size[0] ? block : -1};
 }
 
 // Divisions of 64 bits take a hundred instructions.
@@ -75,47 +74,51 @@ compress_kernel(CompressParams p) {
                       (device::thread() >> p.lanes_log2);
   const Group g = group_of(p, row, starts, rings);
   if (row >= rows) return;
-  // Members from first_here on are rows of this step, older ones rows of the ring block. A broken
-  // query_start_loc may point at rows that do not exist: they are not read and count as zeros.
-  const int64_t oldest = g.end - (p.ratio - 1), to_row = g.first_row - g.first_here;
-  const auto exists = [&](int64_t r) { return r >= 0 && r < rows; };
+  // The member before this row's is in the row before, whatever query_start_loc says; rows that do
+  // not exist are not read and count as zeros.
+  const int64_t oldest = g.end - (p.ratio - 1), oldest_row = row - (p.ratio - 1);
   int64_t ring_row = 0;
   if (g.live && oldest < g.first_here) ring_row = remainder(oldest, p.ring.size[1]);
 
-  for (int axis = lane; axis < 3; axis += lanes) {
-    int64_t first = 0;
-    if (g.live) {
-      if (!p.rope.data) {
-        first = oldest;  // text: one position for all axes, wherever the member is
-      } else if (oldest >= g.first_here) {
-        if (exists(oldest + to_row))
-          first = *element<const int64_t>(p.raw_positions, oldest + to_row, 0, axis);
-      } else if (g.ring_block >= 0) {
-        first = *element<const int64_t>(p.rope, g.ring_block, ring_row, 0, axis);
-      }
+  int64_t first = 0;  // of axis `lane`; stored when the keys are under way
+  if (g.live && lane < kAxes) {
+    if (!p.rope.data) {
+      first = oldest;  // text: one position for all axes, wherever the member is
+    } else if (oldest >= g.first_here) {
+      if (oldest_row >= 0) first = *element<const int64_t>(p.raw_positions, oldest_row, 0, lane);
+    } else if (g.ring_block >= 0) {
+      first = *element<const int64_t>(p.rope, g.ring_block, ring_row, 0, lane);
     }
-    *element<int64_t>(p.first_positions, row, axis) = first;
   }
 
+  const int64_t in_row = kVector > 1 ? 1 : p.raw_keys.stride[2];
+  const int64_t in_ring = kVector > 1 ? 1 : p.ring.stride[3];
   const T* const ring = element<const T>(p.ring, g.ring_block < 0 ? 0 : g.ring_block);
   for (int64_t d = int64_t{lane} * kVector; d < p.raw_keys.size[2]; d += int64_t{lanes} * kVector) {
     float sum[kVector] = {};
-    int64_t place = ring_row;
+    // Where the next member would be in this step and in the ring. Steps instead of products: a
+    // block has few threads, and each instruction of this chain is waited for.
+    int64_t position = oldest, next = oldest_row, place = ring_row;
+    const T* step_key = element<const T>(p.raw_keys, next) + d * in_row;
+    const T* ring_key = ring + place * p.ring.stride[1] + d * in_ring;
     // Oldest first: the order of the sum is the contract.
     DEVICE_ROLLED
-    for (int64_t o = 0; g.live && o < p.ratio; o += kAtOnce) {
+    while (g.live && position <= g.end) {
       Vector member[kAtOnce]{};
       DEVICE_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        const int64_t position = oldest + o + i;
-        const T* from = nullptr;
-        if (position < g.first_here) {
-          if (g.ring_block >= 0) from = ring + place * p.ring.stride[1] + d * p.ring.stride[3];
-          if (++place == p.ring.size[1]) place = 0;
-        } else if (exists(position + to_row)) {
-          from = element<const T>(p.raw_keys, position + to_row, 0, d);
+        const bool in_step = position >= g.first_here;
+        const T* const from = in_step ? step_key : ring_key;
+        const bool readable = in_step ? next >= 0 : g.ring_block >= 0;
+        if (readable && position <= g.end) member[i] = *reinterpret_cast<const Vector*>(from);
+        ++position;
+        ++next;
+        step_key += p.raw_keys.stride[0];
+        ring_key += p.ring.stride[1];
+        if (++place == p.ring.size[1]) {
+          place = 0;
+          ring_key = ring + d * in_ring;
         }
-        if (from && position <= g.end) member[i] = *reinterpret_cast<const Vector*>(from);
       }
       DEVICE_UNROLL
       for (int i = 0; i < kAtOnce; ++i)
@@ -132,8 +135,10 @@ compress_kernel(CompressParams p) {
         sum[j] = device::divide(sum[j], float(p.ratio));
       mean.x[j] = device::from_float<T>(sum[j]);
     }
-    *reinterpret_cast<Vector*>(element<T>(p.pooled, row, 0, d)) = mean;
+    *reinterpret_cast<Vector*>(element<T>(p.pooled, row) +
+                               d * (kVector > 1 ? 1 : p.pooled.stride[2])) = mean;
   }
+  if (lane < kAxes) *element<int64_t>(p.first_positions, row, lane) = first;
 }
 
 struct Compress {
@@ -162,6 +167,7 @@ DEVICE_OP(Compress)
 template <class T, int kVector>
 void launch_vectors(CompressParams p, void* stream) {
   const int64_t rows = p.raw_keys.size[0], vectors = p.raw_keys.size[2] / kVector;
+  p.lanes_log2 = 2;
   while ((1 << p.lanes_log2) < kThreads && (1 << p.lanes_log2) < vectors) ++p.lanes_log2;
   const int64_t rows_here = kThreads >> p.lanes_log2;
   device::launch(compress_kernel<T, kVector>, blocks((rows + rows_here - 1) / rows_here), kThreads,

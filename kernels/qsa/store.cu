@@ -3,9 +3,9 @@
 // allow. Of rows with the same slot the last one wins, because two rows written to one slot at once
 // would mix (seen on an H200 under racecheck) and differ from run to run.
 //
-// Few rows: one launch. Each block looks for its rows' slots among the slots of all later rows, in
-// the shadow of loading the rows. That takes rows^2 comparisons; many rows find the last of each slot
-// by two launches over slot_mapping first.
+// Few rows: one launch. Each block looks for its rows' slots among the slots of all later rows, while
+// the rows are on their way. That takes rows^2 comparisons; many rows find the last of each slot by
+// two launches over slot_mapping first.
 #include "qsa/launches.h"
 #include "qsa/store.h"
 
@@ -13,7 +13,7 @@ namespace qsa {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kFewRows = 2048;
+constexpr int kFewRows = 1024;
 
 // kFlat: the slots lie at one stride, whatever their rank.
 template <bool kFlat>
@@ -61,11 +61,26 @@ DEVICE_KERNEL(kThreads) find_owners(StoreParams p) {
     device::atomic_max(p.owner + slot, static_cast<uint32_t>(row + 1));
 }
 
+// Whether a later row has the slot of this thread's row: each of the row's lanes looks at its share.
+// `slots` holds those from the block's first row on.
+template <class Slots>
+DEVICE_FUNCTION bool has_later(const Slots& slots, int64_t slot, int from, int lanes, int end) {
+  constexpr int kAtOnce = 4;
+  bool found = false;
+  DEVICE_ROLLED
+  for (int j = from; j < end; j += kAtOnce * lanes) {
+    DEVICE_UNROLL
+    for (int i = 0; i < kAtOnce; ++i)
+      if (j + i * lanes < end) found |= slots[j + i * lanes] == slot;
+  }
+  return found;
+}
+
 // 2^lanes_log2 threads a row.
 template <class Unit, bool kFlat>
 DEVICE_KERNEL(kThreads)
 store_kernel(StoreParams p) {
-  DEVICE_SHARED(int64_t, tile, kThreads);  // slots of this block's rows
+  DEVICE_SHARED(int64_t, slots, kFewRows);
   DEVICE_SHARED(uint32_t, beaten, kThreads);
   const int lanes = 1 << p.lanes_log2, rows_here = kThreads >> p.lanes_log2;
   const int here = device::thread() >> p.lanes_log2, lane = device::thread() & (lanes - 1);
@@ -76,26 +91,20 @@ store_kernel(StoreParams p) {
   Unit unit{};
   if (exists && lane < units) unit = *element<const Unit>(p.rows, row, lane);
 
-  int64_t slot = exists ? live_slot<kFlat>(p, row) : -1;
+  int64_t slot = -1;
   if (p.finds_owners) {
+    if (exists) slot = live_slot<kFlat>(p, row);
     if (slot >= 0 && p.owner[slot] != static_cast<uint32_t>(row + 1)) slot = -1;
   } else {
-    int64_t other = first + 1 + device::thread();
-    int64_t wanted = other < rows ? live_slot<kFlat>(p, other) : -1;
-    if (lane == 0) {
-      tile[here] = slot;
-      beaten[here] = 0;
-    }
-    device::sync_block();
+    const int end = int(rows - first);
     DEVICE_ROLLED
-    while (other < rows) {
-      DEVICE_ROLLED
-      for (int r = 0; r < rows_here; ++r)
-        if (wanted >= 0 && tile[r] == wanted && first + r < other)
-          device::atomic_or(&beaten[r], 1u);
-      other += kThreads;
-      if (other < rows) wanted = live_slot<kFlat>(p, other);
-    }
+    for (int j = device::thread(); j < end; j += kThreads)
+      slots[j] = live_slot<kFlat>(p, first + j);
+    beaten[device::thread()] = 0;
+    device::sync_block();
+    if (exists) slot = slots[here];
+    if (slot >= 0 && has_later(slots, slot, here + 1 + lane, lanes, end))
+      device::atomic_or(&beaten[here], 1u);
     device::sync_block();
     if (beaten[here]) slot = -1;
   }
