@@ -45,7 +45,7 @@ DEVICE_FUNCTION void write_tokens(const ExpandParams& p, int64_t row, const Expa
 }
 
 template <int kThreads, int kVectors, bool kDense, bool kLong>
-DEVICE_KERNEL(kThreads)
+DEVICE_KERNEL_BLOCKS(kThreads, (TopkShape<kThreads, kVectors, kDense, kLong>::kBlocks))
 topk_kernel(TopkParams p, ExpandParams expand) {
   using S = TopkShape<kThreads, kVectors, kDense, kLong>;
   DEVICE_SHARED(uint32_t, bins, kBins);

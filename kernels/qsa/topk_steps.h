@@ -33,11 +33,6 @@ DEVICE_FUNCTION uint64_t entry_of(float score, uint32_t column) {
 }
 DEVICE_FUNCTION uint32_t column_of(uint64_t entry) { return UINT32_MAX - uint32_t(entry); }
 
-// What is listed first: the bits of the score and the column as it is.
-DEVICE_FUNCTION uint64_t raw_entry(float score, uint32_t column) {
-  return uint64_t{device::bit_cast<uint32_t>(score)} << 32 | column;
-}
-
 // The entries from low to high, both included: `count` of the row, of which the `wanted` best are
 // chosen; everything above is, everything below is not.
 struct Interval {
@@ -141,6 +136,7 @@ template <int kThreads, int kVectors, bool kDense, bool kLong>
 struct TopkShape {
   using Row = TopkRow<kDense>;
   static constexpr int kColumns = 4 * kThreads * kVectors;
+  static constexpr int kBlocks = kThreads <= 256 ? 4 : 1;  // of a multiprocessor
   static constexpr int kWords = kColumns / 32;
   static constexpr int kOwnWords = kWords > kThreads ? kWords / kThreads : 1;  // of a thread
   static constexpr int kList = kColumns > 8192 ? 3584 : 2048;  // what 48 KiB of shared memory allow
@@ -166,7 +162,7 @@ struct TopkShape {
     uint32_t key = 0, top = UINT32_MAX;
     const bool is_long = kLong && row.count > kColumns;
     if (row.count > kListedWhole) {
-      const float mean = load_sample(x, row, is_long) * float(k);
+      const float share = load_sample(x, row, is_long), mean = share * float(k);
       // Four deviations of the count of the k best in the sample, and some: fails once in 10^5.
       const uint32_t rank = uint32_t(mean + 4 * device::sqrt(mean)) + 8;
       uint32_t low = 0, wanted = rank;
@@ -180,7 +176,9 @@ struct TopkShape {
         low += state[kBin] << shift;
         wanted = state[kWanted];
         if (low > kKeyOfMinusInfinity) key = low;  // the bins below hold the NaN
-        if (shift == 0 || state[kCount] <= rank) break;  // else the scores crowd in one bin
+        // The sample's scores from there on: too many where they crowd in one bin.
+        const uint32_t reached = rank - wanted + state[kCount];
+        if (shift == 0 || (reached <= 2 * rank && float(reached) <= share * (0.85f * kList))) break;
       }
     }
     if (is_long) {
@@ -192,8 +190,7 @@ struct TopkShape {
       append(list, state, x, row, 0, key);
     }
     if (const uint32_t c = row.tail() + uint32_t(device::thread()); c < row.count)
-      if (const uint32_t at = device::atomic_add(&state[kListed], 1u); at < kList)
-        list[at] = raw_entry(row.at(c), c);
+      if (const uint32_t at = device::atomic_add(&state[kListed], 1u); at < kList) list[at] = c;
     device::sync_block();
     const uint32_t listed = state[kListed];
     if (listed > kList) {
@@ -203,12 +200,23 @@ struct TopkShape {
 
     const int shift = shift_for(top - key);
     DEVICE_ROLLED
-    for (uint32_t i = uint32_t(device::thread()); i < listed; i += kThreads) {
-      const uint64_t raw = list[i];
-      const uint32_t own = key_of(device::bit_cast<float>(uint32_t(raw >> 32)));
-      list[i] = uint64_t{own} << 32 | (UINT32_MAX - uint32_t(raw));
-      const uint32_t bin = (own - key) >> shift;
-      if (own >= key) device::atomic_add(&bins[bin < kBins ? bin : kBins - 1], 1u);
+    for (uint32_t from = uint32_t(device::thread()); from < listed; from += kAtOnce * kThreads) {
+      uint32_t column[kAtOnce];
+      float score[kAtOnce];
+      DEVICE_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const uint32_t at = from + uint32_t(i * kThreads);
+        column[i] = at < listed ? uint32_t(list[at]) : 0;
+        score[i] = row.at(column[i]);
+      }
+      DEVICE_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const uint32_t at = from + uint32_t(i * kThreads);
+        if (at >= listed) continue;
+        const uint32_t own = key_of(score[i]), bin = (own - key) >> shift;
+        list[at] = uint64_t{own} << 32 | (UINT32_MAX - column[i]);
+        if (own >= key) device::atomic_add(&bins[bin < kBins ? bin : kBins - 1], 1u);
+      }
     }
     device::sync_block();
     choose_bin<kThreads>(bins, totals, state, k);
@@ -350,18 +358,21 @@ struct TopkShape {
   }
 
  private:
-  static constexpr int kSampleShift = 21, kSampleEvery = kVectors > 8 ? 2 : 1;
+  static constexpr int kSampleShift = 21;
+  // A sample takes one score of so many vectors; of long rows four scores of each vector.
+  static constexpr int kSampleEvery = kLong || kVectors < 4 ? 1 : kVectors > 8 ? 4 : 2;
+  static constexpr int kSampled = kLong ? 4 : 1;
   static constexpr int kAtOnce = 4;  // scores whose loads are under way together
 
-  // The sample is one score of each vector, or of every second one. Of a row that is longer than the
-  // registers, vectors all over it are loaded. Returns the share of the row.
+  // Returns the sample's share of the row. Of a row that is longer than the registers, vectors all
+  // over it are loaded.
   static DEVICE_FUNCTION float load_sample(Pack<float> (&x)[kVectors], const Row& row,
                                            bool is_long) {
-    constexpr float kShare = 0.25f / kSampleEvery;
+    constexpr float kShare = 0.25f * kSampled / kSampleEvery;
     if (!is_long) return kShare;
     const uint32_t apart = row.count / kColumns;
     DEVICE_UNROLL
-    for (int v = 0; v < kVectors; v += kSampleEvery) x[v] = row.vector_at(column_at(v) * apart);
+    for (int v = 0; v < kVectors; ++v) x[v] = row.vector_at(column_at(v) * apart);
     return device::divide(kShare * kColumns, float(row.count));
   }
 
@@ -370,17 +381,21 @@ struct TopkShape {
   static DEVICE_FUNCTION void count_sample(Bins& bins, const Pack<float> (&x)[kVectors],
                                            const Row& row, bool is_long, uint32_t low, int shift) {
     DEVICE_UNROLL
-    for (int v = 0; v < kVectors; v += kSampleEvery) {
-      // Which of the four is a hash of the place: scores may have a period.
-      const uint32_t j = uint32_t(v * kThreads + device::thread()) * 0x9e3779b1u >> 30;
-      const float first = j & 1 ? x[v].x[1] : x[v].x[0], last = j & 1 ? x[v].x[3] : x[v].x[2];
-      // NaN counts as -inf, and both zeros are equal.
-      const float score = device::max(j & 2 ? last : first, -device::infinity()) + 0.0f;
-      const uint32_t bits = device::bit_cast<uint32_t>(score);
-      const uint32_t key = bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);
-      const uint32_t bin = (key - low) >> shift;
-      if (bin < kBins && (is_long || column_at(v) + j < row.count)) device::atomic_add(&bins[bin], 1u);
-    }
+    for (int v = 0; v < kVectors; v += kSampleEvery)
+      DEVICE_UNROLL
+      for (int i = 0; i < kSampled; ++i) {
+        // Which of the four is a hash of the place: scores may have a period.
+        const uint32_t hash = uint32_t(v * kThreads + device::thread()) * 0x9e3779b1u >> 30;
+        const uint32_t j = kSampled == 1 ? hash : uint32_t(i);
+        const float first = j & 1 ? x[v].x[1] : x[v].x[0], last = j & 1 ? x[v].x[3] : x[v].x[2];
+        // NaN counts as -inf, and both zeros are equal.
+        const float score = device::max(j & 2 ? last : first, -device::infinity()) + 0.0f;
+        const uint32_t bits = device::bit_cast<uint32_t>(score);
+        const uint32_t key = bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);
+        const uint32_t bin = (key - low) >> shift;
+        if (bin < kBins && (is_long || column_at(v) + j < row.count))
+          device::atomic_add(&bins[bin], 1u);
+      }
   }
 
   // Lists the columns of a segment whose key is at least `key`; 0: all of them.
@@ -414,12 +429,15 @@ struct TopkShape {
     if (device::lane() == device::kWave - 1) at = device::atomic_add(&state[kListed], through);
     at = device::shuffle(at, device::kWave - 1) + through - own;
     if (at + own > kList) return;  // the count tells that the list has overflowed
+    const uint32_t first = base + 4 * uint32_t(device::thread());
     DEVICE_UNROLL
-    for (int v = 0; v < kVectors; ++v)
-      DEVICE_UNROLL
-      for (int j = 0; j < 4; ++j)
-        if (hits[v / kInWord] >> (4 * (v % kInWord) + j) & 1)
-          list[at++] = raw_entry(x[v].x[j], base + column_at(v) + uint32_t(j));
+    for (int h = 0; h < kHits; ++h) {
+      DEVICE_ROLLED
+      for (uint32_t b = hits[h]; b; b &= b - 1) {
+        const uint32_t bit = uint32_t(device::first_lane(b));
+        list[at++] = first + (uint32_t(h * kInWord) + bit / 4) * (4 * kThreads) + bit % 4;
+      }
+    }
   }
 };
 

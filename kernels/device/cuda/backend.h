@@ -10,6 +10,8 @@
 #include <type_traits>
 
 #define DEVICE_KERNEL(max_threads) __global__ void __launch_bounds__(max_threads)
+#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) \
+  __global__ void __launch_bounds__(max_threads, blocks_of_a_processor)
 #define DEVICE_FUNCTION __device__ __forceinline__
 #define DEVICE_UNROLL _Pragma("unroll")
 #define DEVICE_ROLLED _Pragma("unroll 1")
