@@ -96,28 +96,33 @@ topk_kernel(TopkParams p, ExpandParams expand) {
   const bool listed_all = in.count > 0 && (!kLong || row.count <= S::kColumns);
   if (in.count == 0 || in.count > kFew) S::narrow(list, bins, totals, state, bitmap, row, in);
 
-  // What is above the interval is chosen; of the few in it, the `wanted` best.
+  // What is above the interval is chosen; of the few in it, the `wanted` best, often all.
   const uint32_t listed = state[kListed];
+  const bool all_in = in.count == in.wanted;
+  const uint64_t below = all_in ? (in.low > 0 ? in.low - 1 : 0) : in.high;  // no entry is 0
   DEVICE_ROLLED
   for (uint32_t i = uint32_t(device::thread()); i < listed; i += kThreads) {
     const uint64_t entry = list[i];
-    if (entry > in.high)
+    if (entry > below)
       S::mark(bitmap, column_of(entry));
     else if (entry >= in.low)
       few[device::atomic_add(&state[kFewListed], 1u)] = entry;
   }
   device::sync_block();
-  if (uint32_t(device::thread()) < in.count) {
-    const uint64_t own = few[device::thread()];
-    uint32_t better = 0;
-    DEVICE_ROLLED
-    for (uint32_t i = 0; i < in.count; ++i) better += few[i] > own;
-    if (better < in.wanted) S::mark(bitmap, column_of(own));
-    if (better + 1 == in.wanted) few[kFew] = own;  // the k-th best entry of the row
+  uint64_t least = in.low;  // all entries from here on are chosen
+  if (!all_in) {
+    if (uint32_t(device::thread()) < in.count) {
+      const uint64_t own = few[device::thread()];
+      uint32_t better = 0;
+      DEVICE_ROLLED
+      for (uint32_t i = 0; i < in.count; ++i) better += few[i] > own;
+      if (better < in.wanted) S::mark(bitmap, column_of(own));
+      if (better + 1 == in.wanted) few[kFew] = own;
+    }
+    device::sync_block();
+    least = few[kFew];
   }
-  device::sync_block();
 
-  const uint64_t least = few[kFew];
   const auto put = [&](uint32_t rank, uint32_t column) {
     if (expands)
       bins[rank] = column;

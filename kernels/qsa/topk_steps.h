@@ -237,7 +237,7 @@ struct TopkShape {
     bool from_list = in.count > 0;
     if (!from_list) in.count = row.count;
     for (;;) {
-      if (from_list && in.count <= kFew) return;
+      if (from_list && (in.count <= kFew || in.count == in.wanted)) return;
       const bool collect = !from_list && in.count <= kList;
       if (collect) {
         if (device::thread() == 0) state[kListed] = 0;
