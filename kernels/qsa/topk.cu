@@ -8,41 +8,12 @@
 // the whole row: a list that overflows is never cut. Measurements and variants: topk.md.
 #include "qsa/topk.h"
 
+#include "qsa/expansion.h"
 #include "qsa/launches.h"
 #include "qsa/topk_steps.h"
 
 namespace qsa {
 namespace {
-
-// What expand adds to topk: one thread loads it early, all use it at the end.
-struct Expansion {
-  int64_t full, closed, tail, length;
-};
-
-DEVICE_FUNCTION Expansion expansion_of(const ExpandParams& p, int64_t row) {
-  const int64_t seen = tokens_through(load_index(p.positions, row));
-  const int64_t length = length_of(p.lengths, load_index(p.token_to_req, row));
-  const int64_t closed = groups_in(seen, p.ratio);
-  return {smaller(closed, groups_in(length, p.ratio)), closed, seen - closed * p.ratio, length};
-}
-
-template <class Block>
-DEVICE_FUNCTION void write_tokens(const ExpandParams& p, int64_t row, const Expansion& e, uint32_t k,
-                                  const Block& block) {
-  const uint32_t ratio = uint32_t(p.ratio), width = uint32_t(p.indices.size[1]);
-  const uint32_t from_blocks = uint32_t(smaller(e.full, k)) * ratio;
-  DEVICE_ROLLED
-  for (uint32_t j = uint32_t(device::thread()); j < width; j += uint32_t(device::threads())) {
-    int64_t token = -1;
-    if (j < from_blocks) {
-      const int64_t b = block(j / ratio);
-      if (b >= 0) token = b * ratio + j % ratio;
-    } else if (j - from_blocks < e.tail) {
-      token = e.closed * ratio + (j - from_blocks);
-    }
-    *element<int32_t>(p.indices, row, j) = token < e.length ? int32_t(token) : -1;
-  }
-}
 
 template <int kThreads, int kVectors, bool kDense, bool kLong>
 DEVICE_KERNEL_BLOCKS(kThreads, (TopkShape<kThreads, kVectors, kDense, kLong>::kBlocks))
@@ -85,8 +56,8 @@ topk_kernel(TopkParams p, ExpandParams expand) {
       for (uint32_t j = uint32_t(device::thread()); j < k; j += kThreads)
         *element<int32_t>(p.blocks, at, j) = j < row.count ? int32_t(j) : -1;
     if (expands)
-      write_tokens(expand, at, expansion[0], k,
-                   [&](uint32_t j) { return j < row.count ? int64_t{j} : -1; });
+      write_tokens<uint32_t>(expand, at, expansion[0], k,
+                             [&](uint32_t i) { return i < row.count ? int64_t{i} : -1; });
     return;
   }
 
@@ -152,7 +123,8 @@ topk_kernel(TopkParams p, ExpandParams expand) {
     for (uint32_t j = uint32_t(device::thread()); j < k; j += kThreads)
       *element<int32_t>(p.blocks, at, j) = int32_t(bins[j]);
   }
-  write_tokens(expand, at, expansion[0], k, [&](uint32_t j) { return int64_t{bins[j]}; });
+  write_tokens<uint32_t>(expand, at, expansion[0], k,
+                         [&](uint32_t i) { return int64_t{bins[i]}; });
 }
 
 template <int kThreads, int kVectors, bool kDense, bool kLong>
