@@ -9,7 +9,7 @@ namespace qsa {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kAxes = 3;  // of a position; a row has more threads than that
+constexpr int kAxes = 3;    // of a position; a row has more threads than that
 constexpr int kAtOnce = 4;  // members of a group whose loads are under way together
 
 struct Group {
@@ -65,13 +65,13 @@ DEVICE_FUNCTION int64_t remainder(int64_t position, int64_t rows) {
 template <class T, int kVector>
 DEVICE_KERNEL(kThreads)
 compress_kernel(CompressParams p) {
-  using Vector = Pack<T, kVector * int(sizeof(T))>;
+  using Vector = Pack<T, kVector* int(sizeof(T))>;
   DEVICE_SHARED(int64_t, starts, kThreads);
   DEVICE_SHARED(int64_t, rings, kThreads);
   const int lanes = 1 << p.lanes_log2, lane = device::thread() & (lanes - 1);
   const int64_t rows = p.raw_keys.size[0];
-  const int64_t row = int64_t{device::block_x()} * (kThreads >> p.lanes_log2) +
-                      (device::thread() >> p.lanes_log2);
+  const int64_t row =
+      int64_t{device::block_x()} * (kThreads >> p.lanes_log2) + (device::thread() >> p.lanes_log2);
   const Group g = group_of(p, row, starts, rings);
   if (row >= rows) return;
   // The member before this row's is in the row before, whatever query_start_loc says; rows that do
@@ -121,9 +121,8 @@ compress_kernel(CompressParams p) {
         }
       }
       DEVICE_UNROLL
-      for (int i = 0; i < kAtOnce; ++i)
-        DEVICE_UNROLL
-        for (int j = 0; j < kVector; ++j) sum[j] += device::to_float(member[i].x[j]);
+      for (int i = 0; i < kAtOnce; ++i) DEVICE_UNROLL
+      for (int j = 0; j < kVector; ++j) sum[j] += device::to_float(member[i].x[j]);
     }
     Vector mean;
     DEVICE_UNROLL

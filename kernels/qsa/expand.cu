@@ -2,7 +2,6 @@
 // qsa.expand: one block a row; the threads stride over the columns. Few rows take large blocks, for
 // a row's columns are loads that wait for each other otherwise.
 #include "qsa/expand.h"
-
 #include "qsa/expansion.h"
 #include "qsa/launches.h"
 

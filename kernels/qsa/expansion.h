@@ -21,8 +21,8 @@ DEVICE_FUNCTION Expansion expansion_of(const ExpandParams& p, int64_t row) {
   return {smaller(closed, groups_in(length, p.ratio)), closed, seen - closed * p.ratio, length};
 }
 
-// By all threads of the block. block(i): the i-th of k blocks, any value. Index is unsigned and holds
-// the width: divisions of 32 bits are several times shorter than those of 64.
+// By all threads of the block. block(i): the i-th of k blocks, any value. Index is unsigned and
+// holds the width: divisions of 32 bits are several times shorter than those of 64.
 template <class Index, class Block>
 DEVICE_FUNCTION void write_tokens(const ExpandParams& p, int64_t row, const Expansion& e, int64_t k,
                                   const Block& block) {

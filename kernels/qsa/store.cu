@@ -3,9 +3,9 @@
 // allow. Of rows with the same slot the last one wins, because two rows written to one slot at once
 // would mix (seen on an H200 under racecheck) and differ from run to run.
 //
-// Few rows: one launch. Each block looks for its rows' slots among the slots of all later rows, while
-// the rows are on their way. That takes rows^2 comparisons; many rows find the last of each slot by
-// two launches over slot_mapping first.
+// Few rows: one launch. Each block looks for its rows' slots among the slots of all later rows,
+// while the rows are on their way. That takes rows^2 comparisons; many rows find the last of each
+// slot by two launches over slot_mapping first.
 #include "qsa/launches.h"
 #include "qsa/store.h"
 
@@ -61,8 +61,8 @@ DEVICE_KERNEL(kThreads) find_owners(StoreParams p) {
     device::atomic_max(p.owner + slot, static_cast<uint32_t>(row + 1));
 }
 
-// Whether a later row has the slot of this thread's row: each of the row's lanes looks at its share.
-// `slots` holds those from the block's first row on.
+// Whether a later row has the slot of this thread's row: each of the row's lanes looks at its
+// share. `slots` holds those from the block's first row on.
 template <class Slots>
 DEVICE_FUNCTION bool has_later(const Slots& slots, int64_t slot, int from, int lanes, int end) {
   constexpr int kAtOnce = 4;
@@ -130,7 +130,8 @@ Tensor<kRank> in_units(Tensor<kRank> t, int bytes) {
 bool is_flat(const Tensor<kMaxSlotRank>& slots) {
   int64_t inner = slots.size[kMaxSlotRank - 1];
   for (int d = kMaxSlotRank - 2; d >= 0; --d) {
-    if (slots.size[d] > 1 && slots.stride[d] != inner * slots.stride[kMaxSlotRank - 1]) return false;
+    if (slots.size[d] > 1 && slots.stride[d] != inner * slots.stride[kMaxSlotRank - 1])
+      return false;
     inner *= slots.size[d];
   }
   return true;

@@ -4,12 +4,11 @@
 //   2. Those columns become a list in shared memory.
 //   3. Histograms of ever narrower intervals find the k-th best of the list exactly (narrow.h).
 //   4. What is chosen becomes a bitmap of columns, so that the output ascends without a sort.
-// Where the guess of step 1 fails (mass ties, rows of NaN, a sample that misleads) step 3 starts with
-// the whole row: a list that overflows is never cut. Measurements and variants: topk.md.
-#include "qsa/topk.h"
-
+// Where the guess of step 1 fails (mass ties, rows of NaN, a sample that misleads) step 3 starts
+// with the whole row: a list that overflows is never cut. Measurements and variants: topk.md.
 #include "qsa/expansion.h"
 #include "qsa/launches.h"
+#include "qsa/topk.h"
 #include "qsa/topk_steps.h"
 
 namespace qsa {
@@ -123,8 +122,7 @@ topk_kernel(TopkParams p, ExpandParams expand) {
     for (uint32_t j = uint32_t(device::thread()); j < k; j += kThreads)
       *element<int32_t>(p.blocks, at, j) = int32_t(bins[j]);
   }
-  write_tokens<uint32_t>(expand, at, expansion[0], k,
-                         [&](uint32_t i) { return int64_t{bins[i]}; });
+  write_tokens<uint32_t>(expand, at, expansion[0], k, [&](uint32_t i) { return int64_t{bins[i]}; });
 }
 
 template <int kThreads, int kVectors, bool kDense, bool kLong>
