@@ -121,8 +121,10 @@ compress_kernel(CompressParams p) {
         }
       }
       DEVICE_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) DEVICE_UNROLL
-      for (int j = 0; j < kVector; ++j) sum[j] += device::to_float(member[i].x[j]);
+      for (int i = 0; i < kAtOnce; ++i) {
+        DEVICE_UNROLL
+        for (int j = 0; j < kVector; ++j) sum[j] += device::to_float(member[i].x[j]);
+      }
     }
     Vector mean;
     DEVICE_UNROLL

@@ -21,7 +21,7 @@ struct CompressParams {
   Tensor<3> pooled;           // [R,1,D]
   Tensor<2> first_positions;  // [R,3]
   int64_t ratio;
-  float inverse;      // these three are set by the launch
+  float inverse;  // these three are set by the launch
   bool few_requests;
   int lanes_log2;
 };
@@ -34,7 +34,7 @@ struct StoreParams {
   Tensor<kMaxSlotRank> slots;  // any rank, leading dimensions of 1 added
   bool finds_owners;           // many rows
   uint32_t* owner;             // [P*S]: 1 + the last row of each slot; defined for slots in use
-  int lanes_log2;  // set by the launch
+  int lanes_log2;              // set by the launch
 };
 StoreParams store_params(const toolkit::TensorView& cache, const toolkit::TensorView& slots,
                          const toolkit::TensorView& rows, device::Carver& carver);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // qsa.topk: one block a row, whose scores are read from memory once where they fit the registers.
-//   1. A sample of the row gives a score that somewhat more than k columns should reach (sample.h).
+//   1. A sample of the row gives a score that somewhat more than k columns should reach.
 //   2. Those columns become a list in shared memory.
-//   3. Histograms of ever narrower intervals find the k-th best of the list exactly (narrow.h).
-//   4. What is chosen becomes a bitmap of columns, so that the output ascends without a sort.
-// Where the guess of step 1 fails (mass ties, rows of NaN, a sample that misleads) step 3 starts
-// with the whole row: a list that overflows is never cut. Measurements and variants: topk.md.
+//   3. A histogram of the list, and narrower ones while many are left, find the k-th best exactly.
+//   4. What is chosen becomes a bitmap of columns, whose prefix sums are the places of an ascending
+//      output, without a sort.
+// Where the guess of step 1 fails (mass ties, rows of NaN, a sample that misleads) step 3 works on
+// the whole row first: a list that overflows is never cut. Measurements and variants: topk.md.
 #include "qsa/expansion.h"
 #include "qsa/launches.h"
 #include "qsa/topk.h"

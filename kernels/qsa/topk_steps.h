@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of qsa.topk (topk.cu). All of them are reached by all threads of the block. The code is
-// kept small on purpose: at decode sizes a block runs once through it, and fetching instructions
-// costs more than executing them (topk.md).
+// The steps of qsa.topk (topk.cu). All of them are reached by all threads of the block. Loops are
+// kept rolled where they are not about registers: what binds is the number of instructions that a
+// block's waves issue (topk.md).
 //
 // An entry is a score and its column in 64 bits: the larger entry wins, also among equal scores
 // (the lower column), so entries are distinct and the k-th best one decides exactly.
@@ -140,8 +140,7 @@ struct TopkShape {
   static constexpr int kWords = kColumns / 32;
   static constexpr int kOwnWords = kWords > kThreads ? kWords / kThreads : 1;  // of a thread
   static constexpr int kList = kColumns > 8192 ? 3584 : 2048;  // what 48 KiB of shared memory allow
-  static constexpr uint32_t kListedWhole =
-      256;  // rows of so many columns are listed without a guess
+  static constexpr uint32_t kListedWhole = 256;  // columns of a row that is listed without a guess
 
   // Column of a thread's vector v within its segment.
   static DEVICE_FUNCTION uint32_t column_at(int v) {
@@ -303,13 +302,15 @@ struct TopkShape {
     Pack<float> x[kVectors];
     load(x, row, base);
     DEVICE_UNROLL
-    for (int v = 0; v < kVectors; ++v) DEVICE_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      // Most scores are below the least chosen one, and NaN is seldom chosen.
-      if (x[v].x[j] < score) continue;
-      const uint32_t column = column_at(v) + uint32_t(j);
-      if (base + column < row.tail() && entry_of(x[v].x[j], base + column) >= least)
-        mark(bitmap, column);
+    for (int v = 0; v < kVectors; ++v) {
+      DEVICE_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        // Most scores are below the least chosen one, and NaN is seldom chosen.
+        if (x[v].x[j] < score) continue;
+        const uint32_t column = column_at(v) + uint32_t(j);
+        if (base + column < row.tail() && entry_of(x[v].x[j], base + column) >= least)
+          mark(bitmap, column);
+      }
     }
     if (const uint32_t c = row.tail() + uint32_t(device::thread());
         c < row.count && c >= base && c - base < kColumns && entry_of(row.at(c), c) >= least)
@@ -381,19 +382,21 @@ struct TopkShape {
   static DEVICE_FUNCTION void count_sample(Bins& bins, const Pack<float> (&x)[kVectors],
                                            const Row& row, bool is_long, uint32_t low, int shift) {
     DEVICE_UNROLL
-    for (int v = 0; v < kVectors; v += kSampleEvery) DEVICE_UNROLL
-    for (int i = 0; i < kSampled; ++i) {
-      // Which of the four is a hash of the place: scores may have a period.
-      const uint32_t hash = uint32_t(v * kThreads + device::thread()) * 0x9e3779b1u >> 30;
-      const uint32_t j = kSampled == 1 ? hash : uint32_t(i);
-      const float first = j & 1 ? x[v].x[1] : x[v].x[0], last = j & 1 ? x[v].x[3] : x[v].x[2];
-      // NaN counts as -inf, and both zeros are equal.
-      const float score = device::max(j & 2 ? last : first, -device::infinity()) + 0.0f;
-      const uint32_t bits = device::bit_cast<uint32_t>(score);
-      const uint32_t key = bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);
-      const uint32_t bin = (key - low) >> shift;
-      if (bin < kBins && (is_long || column_at(v) + j < row.count))
-        device::atomic_add(&bins[bin], 1u);
+    for (int v = 0; v < kVectors; v += kSampleEvery) {
+      DEVICE_UNROLL
+      for (int i = 0; i < kSampled; ++i) {
+        // Which of the four is a hash of the place: scores may have a period.
+        const uint32_t hash = uint32_t(v * kThreads + device::thread()) * 0x9e3779b1u >> 30;
+        const uint32_t j = kSampled == 1 ? hash : uint32_t(i);
+        const float first = j & 1 ? x[v].x[1] : x[v].x[0], last = j & 1 ? x[v].x[3] : x[v].x[2];
+        // NaN counts as -inf, and both zeros are equal.
+        const float score = device::max(j & 2 ? last : first, -device::infinity()) + 0.0f;
+        const uint32_t bits = device::bit_cast<uint32_t>(score);
+        const uint32_t key = bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);
+        const uint32_t bin = (key - low) >> shift;
+        if (bin < kBins && (is_long || column_at(v) + j < row.count))
+          device::atomic_add(&bins[bin], 1u);
+      }
     }
   }
 
