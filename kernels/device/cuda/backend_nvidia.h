@@ -2,9 +2,6 @@
 // device/nvidia.h on NVIDIA GPUs.
 #pragma once
 
-#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) \
-  __global__ void __launch_bounds__(max_threads, blocks_of_a_processor)
-
 namespace device {
 
 // Barriers.

@@ -3,8 +3,6 @@
 // or a lane that is missing shows as it does for those.
 #pragma once
 
-#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) void
-
 namespace device {
 
 // Barriers.
