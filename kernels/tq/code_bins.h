@@ -40,8 +40,9 @@ DEVICE_FUNCTION void fill_bins(CodeBins* bins, const Codebook& book, int levels,
   const float mine = midpoint(book, b < count ? b : count - 1);
   if (b < count) bins->midpoint[b] = mine;
   const float low = device::shuffle(mine, 0), high = device::shuffle(mine, count - 1);
-  // Marked midpoints are up to 2^-18 of themselves too low.
-  const float close = error + device::max(device::abs(low), device::abs(high)) * 0x1p-18f;
+  // Beside a midpoint m: marked ones are up to 2^-18 |m| too low, and norm and scaling are off by
+  // less than that.
+  const float close = error + device::max(device::abs(low), device::abs(high)) * 0x1p-17f;
   const float width = (high - low) / (kBins - 1);
   const float margin = width / kBins;
   const float centre = low + static_cast<float>(b) * width;

@@ -10,7 +10,7 @@
 // not meet again.
 //
 // Codes are exact: an element that lies so near to a midpoint that the rounding of fp32 sums could
-// decide it (one in some thousands) is rotated again in double, by the whole wave. Vectors that are
+// decide it (some of ten thousand) is rotated again in double, by the whole wave. Vectors that are
 // not finite, beyond f16 or whose squares leave fp32 take the definition's path (encode_item.h).
 #include <algorithm>
 #include <string>
