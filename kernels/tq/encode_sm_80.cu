@@ -359,7 +359,7 @@ DEVICE_FUNCTION void collect_writers(const Params& p, Writer& writer, const Shar
 }
 
 template <class T, int D>
-DEVICE_KERNEL(kThreads)
+DEVICE_KERNEL_BLOCKS(kThreads, 1)
 encode_centroids(Params p) {
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   DEVICE_SHARED(int32_t, slots, kWriterEntries);
