@@ -66,6 +66,7 @@ attend_kernel(AttendParams p, Plan plan) {
   const int share = block % plan.head_shares;
   block /= plan.head_shares;
   const int kv_head = block % plan.kv_heads, row = block / plan.kv_heads;
+  if (p.served && p.served[int64_t(row) * plan.kv_heads + kv_head]) return;
   const int first_head = kv_head * plan.group + share * kHeads;
   const int heads = device::min(kHeads, plan.group - share * kHeads);
   const int64_t dims = p.q.size[2], page_size = p.k_cache.size[1];
@@ -281,6 +282,7 @@ Plan make_plan(const AttendParams& p, device::Carver& carver) {
   const int64_t tiles = (p.tokens.size[1] + kTile - 1) / kTile;
   const int64_t unsplit = rows * kv_heads * head_shares * dim_shares;
   int64_t splits = unsplit > 0 ? (kEnoughBlocks + unsplit - 1) / unsplit : 1;
+  if (p.served) splits = 1;  // the merge would write the rows that are served
   splits = std::min({splits, kMaxSplits, (tiles + 1) / 2});
   plan.split_tiles = (tiles + splits - 1) / splits;
   splits = (tiles + plan.split_tiles - 1) / plan.split_tiles;

@@ -15,7 +15,7 @@
 
 #include "device/nvidia.h"
 #include "qsa/attend.h"
-#include "qsa/launches.h"
+#include "qsa/attend_union.h"
 
 namespace qsa {
 namespace {
@@ -692,7 +692,17 @@ void launch_kernels(const AttendParams& p, const Plan& plan, void* stream) {
                    stream, p, plan);
 }
 
-void launch_tuned(const AttendParams& p, device::Carver& carver, void* stream) {
+// Rows that share tokens first, where there are some; then row by row what is left.
+void plan_tuned(AttendParams p, device::Carver& carver) {
+  static constexpr uint8_t kSome = 0;
+  if (shares_tokens(p)) {
+    plan_union(p, carver);
+    p.served = &kSome;
+  }
+  make_plan(p, carver);
+}
+
+void launch_rows(const AttendParams& p, device::Carver& carver, void* stream) {
   Plan plan = make_plan(p, carver);
   if (p.q.size[0] == 0) return;
   plan.tag = fresh_tag();
@@ -703,12 +713,20 @@ void launch_tuned(const AttendParams& p, device::Carver& carver, void* stream) {
     wide ? launch_kernels<f16, 256>(p, plan, stream) : launch_kernels<f16, 128>(p, plan, stream);
 }
 
+void launch_tuned(const AttendParams& p, device::Carver& carver, void* stream) {
+  device::Carver nowhere(nullptr);
+  make_plan(p, nowhere);  // throws before anything is launched
+  AttendParams rest = p;
+  if (shares_tokens(p)) rest.served = launch_union(p, carver, stream);
+  launch_rows(rest, carver, stream);
+}
+
 struct AttendTuned {
   static constexpr const toolkit::Contract& contract = attend::contract;
   static constexpr const char* implementation = "sm_80";
   static uint64_t workspace(const toolkit::Args& args) {
     device::Carver carver(nullptr);
-    make_plan(attend_params(args), carver);
+    plan_tuned(attend_params(args), carver);
     return carver.used();
   }
   static void run(const device::OpCall& call) {
@@ -719,7 +737,7 @@ struct AttendTuned {
 DEVICE_OP(AttendTuned)
 
 const bool offered = [] {
-  tuned_attend = {[](const AttendParams& p, device::Carver& carver) { make_plan(p, carver); },
+  tuned_attend = {[](const AttendParams& p, device::Carver& carver) { plan_tuned(p, carver); },
                   launch_tuned};
   return true;
 }();

@@ -23,6 +23,9 @@ struct CompressParams {
   Tensor<3> pooled;           // [R,1,D]
   Tensor<2> first_positions;  // [R,3]
   int64_t ratio;
+  float inverse;  // these three are set by the launch
+  bool few_requests;
+  int lanes_log2;
 };
 void launch_compress(const CompressParams& p, void* stream);
 
@@ -31,7 +34,9 @@ struct StoreParams {
   Tensor<4> cache;             // [P,S,1,W]
   Tensor<2> rows;              // [n,W]
   Tensor<kMaxSlotRank> slots;  // any rank, leading dimensions of 1 added
+  bool finds_owners;           // many rows
   uint32_t* owner;             // [P*S]: 1 + the last row of each slot; defined for slots in use
+  int lanes_log2;              // set by the launch
 };
 StoreParams store_params(const toolkit::TensorView& cache, const toolkit::TensorView& slots,
                          const toolkit::TensorView& rows, device::Carver& carver);
@@ -57,7 +62,9 @@ TunedScore& tuned_score();
 struct TopkParams {
   Tensor<2> logits;   // [R,columns]
   Tensor<1> visible;  // [R]
-  Tensor<2> blocks;   // [R,k]
+  Tensor<2> blocks;   // [R,k]; without data where only the expanded indices are wanted
+  int64_t k;
+  bool eager;  // set by the launch
 };
 void launch_topk(const TopkParams& p, void* stream);
 
@@ -68,6 +75,10 @@ struct ExpandParams {
   int64_t ratio;
 };
 void launch_expand(const ExpandParams& p, void* stream);
+
+// Both in one launch, where can_expand says so. expand.blocks is not looked at.
+bool can_expand(int64_t k, const ExpandParams& expand);
+void launch_topk_expand(const TopkParams& topk, const ExpandParams& expand, void* stream);
 
 struct MergeParams {
   Tensor<4> partial;     // [splits,R,Hq,D]

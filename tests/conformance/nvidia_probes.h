@@ -26,6 +26,8 @@ DEVICE_KERNEL(device::kWave) moved_matrices(const uint32_t* in, uint32_t* out) {
   *o++ = device::transpose_8x8(as_they_lie[0]);
   const device::Words4 own = device::load_once16(in + lane * 4);
   for (int i = 0; i < 4; ++i) *o++ = own.x[i];
+  const device::Words4 of_line = device::load_once16_of_line(in + lane * 4);
+  for (int i = 0; i < 4; ++i) *o++ = of_line.x[i];
 }
 
 // The product whose fragments are filled by the layout that dialect.md gives.
@@ -66,6 +68,12 @@ DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   *o++ = bit_cast<uint32_t>(device::low_half<f16>(a));
   *o++ = bit_cast<uint32_t>(device::high_half<f16>(a));
   *o++ = device::multiply_f16x2(a, b);
+  *o++ = device::min_halves<bf16>(a, b);
+  *o++ = device::max_halves<bf16>(a, b);
+  *o++ = device::min_halves<f16>(a, b);
+  *o++ = device::max_halves<f16>(a, b);
+  *o++ = bit_cast<uint32_t>(device::saturate(bit_cast<float>(a)));
+  *o++ = device::pack_e4m3fn(bit_cast<float>(a), bit_cast<float>(b));
   *o++ = bit_cast<uint32_t>(device::exp2_fast(bit_cast<float>(a)));
 }
 

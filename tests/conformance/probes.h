@@ -37,8 +37,8 @@ constexpr int kExactFunctions = 9, kRoundedFunctions = 5, kFormats = 6;
 constexpr int kMmaM = 16, kMmaN = 8, kMmaK = 16;  // of 32 lanes
 constexpr int kMmaCoordinates =
     2 * (8 + 4 + 4);  // per lane: (row, k) of A, (k, column) of B, (row, column) of C
-constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 1 + 4;  // words of a lane
-constexpr int kBitsWords = 10, kFastExp2At = 9;  // words of a value; the last is exp2_fast of it
+constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 1 + 2 * 4;  // words of a lane
+constexpr int kBitsWords = 16, kFastExp2At = 15;  // words of a value; the last is exp2_fast of it
 
 struct Size {
   int in, out;  // words

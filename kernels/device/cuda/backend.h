@@ -10,8 +10,11 @@
 #include <type_traits>
 
 #define DEVICE_KERNEL(max_threads) __global__ void __launch_bounds__(max_threads)
+#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) \
+  __global__ void __launch_bounds__(max_threads, blocks_of_a_processor)
 #define DEVICE_FUNCTION __device__ __forceinline__
 #define DEVICE_UNROLL _Pragma("unroll")
+#define DEVICE_ROLLED _Pragma("unroll 1")
 #define DEVICE_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 // One name for all types: templates that differ in type would else declare one extern array twice.
 #define DEVICE_DYNAMIC_SHARED(type, name)                                \
@@ -93,6 +96,9 @@ DEVICE_FUNCTION int first_lane(LaneMask m) { return __ffs(static_cast<int>(m)) -
 DEVICE_FUNCTION LaneMask lanes_below() { return (LaneMask{1} << lane()) - 1; }
 DEVICE_FUNCTION bool any(bool b) { return __any_sync(kAllLanes, b) != 0; }
 DEVICE_FUNCTION bool all(bool b) { return __all_sync(kAllLanes, b) != 0; }
+
+// One instruction instead of the shuffles of collectives.h.
+DEVICE_FUNCTION uint32_t wave_sum(uint32_t v) { return __reduce_add_sync(kAllLanes, v); }
 
 // Atomics: CUDA's take `unsigned long long`, which is another type than uint64_t.
 template <class T>

@@ -15,8 +15,10 @@
 #include "shared_array.h"
 
 #define DEVICE_KERNEL(max_threads) void
+#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) void
 #define DEVICE_FUNCTION inline
 #define DEVICE_UNROLL
+#define DEVICE_ROLLED
 #define DEVICE_SHARED(type, name, count)  \
   static const char name##_declaration{}; \
   const ::simt::SharedArray<type> name =  \

@@ -3,9 +3,19 @@
 // or a lane that is missing shows as it does for those.
 #pragma once
 
-#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) void
-
 namespace device {
+
+// Barriers.
+inline bool sync_block_any(bool b, Site site = Site::current()) {
+  DEVICE_SHARED(uint32_t, found, 1);
+  if (thread() == 0) found[0] = 0;
+  device::sync_block(site);
+  if (b) atomic_or(&found[0], 1u);
+  device::sync_block(site);
+  const bool any_found = found[0] != 0;
+  device::sync_block(site);
+  return any_found;
+}
 
 // Matrices.
 template <class T>
@@ -24,12 +34,15 @@ inline const uint16_t* row_of_lane(const void* row, int of, Site site) {
   return device::bit_cast<const uint16_t*>(
       device::shuffle(reinterpret_cast<uint64_t>(row), of, site));
 }
-inline void load_matrices(uint32_t (&r)[4], const void* row, Site site = Site::current()) {
+inline void load_matrices(uint32_t (&r)[4], const void* shared, int at = 0,
+                          Site site = Site::current()) {
+  const void* row = static_cast<const char*>(shared) + at;
   for (int m = 0; m < 4; ++m)
     std::memcpy(&r[m], row_of_lane(row, 8 * m + lane() / 4, site) + lane() % 4 * 2, 4);
 }
-inline void load_matrices_transposed(uint32_t (&r)[4], const void* row,
+inline void load_matrices_transposed(uint32_t (&r)[4], const void* shared, int at = 0,
                                      Site site = Site::current()) {
+  const void* row = static_cast<const char*>(shared) + at;
   for (int m = 0; m < 4; ++m) {
     const uint32_t low = row_of_lane(row, 8 * m + lane() % 4 * 2, site)[lane() / 4];
     const uint32_t high = row_of_lane(row, 8 * m + lane() % 4 * 2 + 1, site)[lane() / 4];
@@ -73,14 +86,53 @@ float high_half(uint32_t pair) {
 inline uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
   return pack_halves<f16>(low_half<f16>(a) * low_half<f16>(b), high_half<f16>(a) * high_half<f16>(b));
 }
+template <class T, class Less>
+uint32_t pick_halves(uint32_t a, uint32_t b, Less less) {
+  const auto pick = [&](float x, float y) {
+    if (isnan(x) || isnan(y)) return nan();
+    return x == y ? (less(std::signbit(y), std::signbit(x)) ? x : y) : less(x, y) ? x : y;
+  };
+  return pack_halves<T>(pick(low_half<T>(a), low_half<T>(b)),
+                        pick(high_half<T>(a), high_half<T>(b)));
+}
+template <class T>
+uint32_t min_halves(uint32_t a, uint32_t b) {
+  return pick_halves<T>(a, b, [](auto x, auto y) { return x < y; });
+}
+template <class T>
+uint32_t max_halves(uint32_t a, uint32_t b) {
+  return pick_halves<T>(a, b, [](auto x, auto y) { return x > y; });
+}
+inline uint32_t pack_e4m3fn(float low, float high) {
+  return encode_e4m3fn(low) | static_cast<uint32_t>(encode_e4m3fn(high)) << 8;
+}
 
 // Math.
+inline float saturate(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
 inline float exp2_fast(float x) {
   const float y = std::exp2(x);
   return y < std::numeric_limits<float>::min() ? 0.0f : y;
 }
 
 // Memory.
+inline void check_aligned16(const void* at, const char* what, Site site) {
+  if (reinterpret_cast<uintptr_t>(at) % 16)
+    simt::fail(std::string(what) + ": the address is not aligned to 16 bytes", site);
+}
+template <class T>
+T load16(const void* from, Site site = Site::current()) {
+  static_assert(sizeof(T) == 16);
+  check_aligned16(from, "load16", site);
+  T value;
+  std::memcpy(&value, from, 16);
+  return value;
+}
+template <class T>
+void store16(void* global, const T& value, Site site = Site::current()) {
+  static_assert(sizeof(T) == 16);
+  check_aligned16(global, "store16", site);
+  std::memcpy(global, &value, 16);
+}
 inline uint64_t l2_evict_first() { return 0; }
 inline void copy_async16(void* shared, const void* global, bool valid, uint64_t,
                          Site site = Site::current()) {
@@ -94,8 +146,8 @@ inline Words4 load_once16(const void* global, Site site = Site::current()) {
     simt::fail("load_once16: the address is not aligned to 16 bytes", site);
   return *static_cast<const Words4*>(global);
 }
-inline void copy_async16_of_line(void* shared, const void* global, Site site = Site::current()) {
-  copy_async16(shared, global, true, site);
+inline Words4 load_once16_of_line(const void* global, Site site = Site::current()) {
+  return load_once16(global, site);
 }
 
 }  // namespace device
