@@ -28,8 +28,8 @@ constexpr int kTile = 16;                      // tokens
 constexpr int kTiles = device::kWave / kTile;  // that a wave looks up at once
 constexpr int kWavesOfProcessor = 8;           // the output takes half of the registers
 constexpr int kMaxSplits = 128;
-constexpr int kMergedInPlace = 4;  // splits; more are merged by a second launch
-constexpr float kSlack = 8;        // a weight may be up to 2^8 before all sums are rescaled
+constexpr int kMergedInPlace = 48;  // heads of all splits; more are merged by a second launch
+constexpr float kSlack = 8;         // a weight may be up to 2^8 before all sums are rescaled
 
 struct Statistics {
   float top, total;  // what scores are relative to; sum of the weights, NaN where the head is
@@ -583,20 +583,23 @@ void choose_blocks(Plan& plan, int64_t units, int64_t tokens, int64_t dims, bool
     const int64_t fit = std::min<int64_t>(
         kWavesOfProcessor / waves, room / (int64_t(shared_bytes(dims, waves)) + 2 * kReserved));
     if (fit == 0) continue;
-    const int64_t most_splits = whole_rows   ? 1
-                                : waves == 8 ? kMergedInPlace
-                                             : std::min<int64_t>(kMaxSplits, divide_up(tokens, 32));
+    int64_t most_splits = 1;
+    if (!whole_rows)
+      most_splits = waves == 8 ? kMergedInPlace / plan.group
+                               : std::min<int64_t>(kMaxSplits, divide_up(tokens, 32));
     for (int64_t splits = 1; splits <= most_splits; ++splits) {
       const int64_t each = divide_up(tokens, splits);
       if (divide_up(tokens, each) != splits) continue;
       const int64_t blocks = std::max<int64_t>(1, units * splits), at_once = processors * fit;
       const double rate = std::min(waves == 8 ? 45.0 : 27.0,
                                    30.0 * double(processors) / double(std::min(blocks, at_once)));
-      const double merge = splits == 1                ? 0
-                           : splits <= kMergedInPlace ? 3 + 0.5 * double(splits)
-                                                      : 4.5 + 0.1 * double(splits);
-      const double time =
-          double(divide_up(blocks, at_once)) * (5 + double(each) * token_kb / rate) + merge;
+      const int64_t parts = splits * plan.group;
+      const double merge = splits == 1               ? 0
+                           : parts <= kMergedInPlace ? 3 + 0.04 * double(parts)
+                                                     : 4.5 + 0.1 * double(splits);
+      const double tiles = double(divide_up(divide_up(each, waves), kTile));  // of a wave
+      const double block = 5 + double(each) * token_kb / rate + 0.6 * tiles;
+      const double time = double(divide_up(blocks, at_once)) * block + merge;
       if (plan.splits != 0 && time >= best) continue;
       best = time;
       plan.waves = waves;
@@ -608,7 +611,7 @@ void choose_blocks(Plan& plan, int64_t units, int64_t tokens, int64_t dims, bool
     throw device::Unsupported("a block needs " + std::to_string(shared_bytes(dims, 4)) +
                               " bytes of shared memory and may have " +
                               std::to_string(device::shared_bytes_of_block()) + " on this device");
-  plan.merge_launch = plan.splits > kMergedInPlace;
+  plan.merge_launch = plan.splits * plan.group > kMergedInPlace;
 }
 
 // A stride in chunks. All tokens have to lie within 2^32 chunks (64 GiB) behind the first one.
