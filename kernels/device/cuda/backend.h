@@ -12,6 +12,7 @@
 #define DEVICE_KERNEL(max_threads) __global__ void __launch_bounds__(max_threads)
 #define DEVICE_FUNCTION __device__ __forceinline__
 #define DEVICE_UNROLL _Pragma("unroll")
+#define DEVICE_ROLLED _Pragma("unroll 1")
 #define DEVICE_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 // One name for all types: templates that differ in type would else declare one extern array twice.
 #define DEVICE_DYNAMIC_SHARED(type, name)                                \

@@ -17,6 +17,7 @@
 #define DEVICE_KERNEL(max_threads) void
 #define DEVICE_FUNCTION inline
 #define DEVICE_UNROLL
+#define DEVICE_ROLLED
 #define DEVICE_SHARED(type, name, count)  \
   static const char name##_declaration{}; \
   const ::simt::SharedArray<type> name =  \

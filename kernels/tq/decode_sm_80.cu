@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// tq.decode in three launches: queries to fragments (decode_queries.h), one pass over the cache on
+// tensor cores (decode_stream.h), sequences that several blocks shared (decode_merge.h). Notes:
+// decode.md.
+#include "device/launch.h"
+#include "device/op.h"
+#include "tq/decode.h"
+#include "tq/decode_merge.h"
+#include "tq/decode_queries.h"
+#include "tq/decode_stream.h"
+
+namespace tq::decode {
+
+inline constexpr int kWaves = kStreamThreads / 32;
+inline constexpr int kLeastStages = 2;  // of a block
+
+// How a call is laid out, from shapes and strides alone.
+struct Plan {
+  int batch, query_heads, kv_heads, head_dim, group;
+  int tiles, tile_heads, columns;  // decode_queries.h
+  int block_tiles, head_tiles, wave_tiles, depth, ring, merge_at, ring_at, shared_bytes;
+  int page, page_tiles, capacity, parts;
+  int rows;
+  SlotFormat format;
+  TileLayout tile;
+};
+
+inline void supported(bool yes, const std::string& because) {
+  if (!yes) throw device::Unsupported("because " + because);
+}
+
+// Tokens of a page end to end with all their heads, or each head's tokens end to end.
+inline TileLayout tile_layout(const TensorView& cache) {
+  const int64_t page = cache.size(1), heads = cache.size(2), slot = cache.size(3);
+  const int slot_bytes = static_cast<int>(slot), all = static_cast<int>(heads) * slot_bytes;
+  supported(cache.stride(3) == 1 && cache.stride(0) % 16 == 0, "the cache has odd strides");
+  TileLayout t{};
+  t.bytes = kTileTokens * all;
+  if (cache.stride(2) == slot && cache.stride(1) == slot * heads) {
+    t.runs = 1;
+    t.run_bytes = t.bytes;
+    t.token_stride = all;
+    t.head_stride = slot_bytes;
+  } else {
+    supported(cache.stride(1) == slot && cache.stride(2) % 16 == 0,
+              "neither tokens nor heads of a page lie end to end");
+    t.runs = static_cast<int>(heads);
+    t.run_bytes = kTileTokens * slot_bytes;
+    t.run_stride = cache.stride(2);
+    t.token_stride = slot_bytes;
+    t.head_stride = t.run_bytes;
+  }
+  supported(page % kTileTokens == 0 || (t.runs == 1 && page * all % 16 == 0),
+            "pages of " + std::to_string(page) + " tokens end between 16-byte units");
+  t.bytes_of_tile = kTileTokens * cache.stride(1);
+  return t;
+}
+
+inline Plan plan_of(const Args& a) {
+  const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
+  const int64_t page = cache.size(1), slot = cache.size(3);
+  const int64_t capacity = a.tensor("block_table").size(1) * page;
+  supported(q.size(2) == 128 || q.size(2) == 256, "head_dim is none of 128 and 256");
+  supported(cache.size(2) <= kWaves, "there are more than 8 KV heads");
+  supported(capacity <= INT32_MAX / 2 && q.size(0) * q.size(1) <= INT32_MAX / 64 && q.size(1) <= 1024 &&
+                slot <= 1 << 12,
+            "the sizes are beyond 32 bits");
+  Plan p{};
+  p.format = slot_format(a, q.size(2));
+  supported(slot % 2 == 0 && p.format.value_at % 2 == 0, "slots are not 2-byte aligned");
+  if (p.format.fp8)
+    supported(slot % 4 == 0 && p.format.value_at % 4 == 0, "fp8 keys are not 4-byte aligned");
+  supported(p.format.fp8 || p.format.key_bits == 3 || p.format.value_bits == 4,
+            "4-bit keys with 3-bit values are not tuned");
+  p.tile = tile_layout(cache);
+  p.capacity = static_cast<int>(capacity);
+  p.page = static_cast<int>(page);
+  p.page_tiles = (p.page + kTileTokens - 1) / kTileTokens;
+  p.batch = static_cast<int>(q.size(0));
+  p.query_heads = static_cast<int>(q.size(1));
+  p.kv_heads = static_cast<int>(cache.size(2));
+  p.head_dim = static_cast<int>(q.size(2));
+  p.group = p.query_heads / p.kv_heads;
+  p.tiles = (p.group + 7) / 8;
+  p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
+  p.columns = p.tile_heads <= 4 ? 4 : 8;
+  p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
+  p.block_tiles = p.kv_heads * p.tiles <= kWaves ? p.tiles : 1;
+  p.head_tiles = p.kv_heads * p.block_tiles;
+  p.wave_tiles = 1;
+  while (2 * p.wave_tiles * p.head_tiles <= kWaves) p.wave_tiles *= 2;
+
+  const int key_bits = p.format.key_bits, alignment = pair_table_alignment(key_bits);
+  p.merge_at = pair_table_bytes(key_bits) + alignment - 16;
+  p.ring_at = p.merge_at;
+  if (p.wave_tiles > 1) p.ring_at += p.head_tiles * merge_floats(p.head_dim) * 32 * 4;
+  const int budget = device::shared_bytes_of_block() / stream_blocks(p.head_dim) - p.ring_at - 1280;
+  const int tiles = budget / p.tile.bytes;  // that fit
+  p.depth = tiles >= 6 * p.wave_tiles ? 2 : 1;
+  p.ring = tiles / (p.depth * p.wave_tiles);
+  if (p.ring > kMostRing) p.ring = kMostRing;
+  supported(p.ring >= 2, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
+                             " bytes do not fit shared memory");
+  p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
+  p.parts = device::multiprocessors() * stream_blocks(p.head_dim);
+  return p;
+}
+
+struct Workspace {
+  uint16_t* fragments;
+  float* gains;
+  float* partial;
+  float* partial_lse;
+};
+
+inline Workspace carve(const Plan& p, device::Carver& carver) {
+  Workspace w{};
+  w.fragments = carver.take<uint16_t>(int64_t{2} * p.rows * p.head_dim);
+  w.gains = carver.take<float>(p.rows);
+  const int64_t slots = int64_t{2} * p.parts + p.batch;
+  w.partial = carver.take<float>(slots * p.query_heads * p.head_dim);
+  w.partial_lse = carver.take<float>(slots * p.query_heads);
+  return w;
+}
+
+// The instance of a call: f(key bits, value bits, head_dim, packed) as constants.
+template <class F>
+void with_instance(const Plan& p, F f) {
+  const auto with_dim = [&](auto key, auto value) {
+    const auto with_columns = [&](auto dim) {
+      if (p.columns == 4)
+        f(key, value, dim, std::true_type());
+      else
+        f(key, value, dim, std::false_type());
+    };
+    if (p.head_dim == 128)
+      with_columns(std::integral_constant<int, 128>());
+    else
+      with_columns(std::integral_constant<int, 256>());
+  };
+  constexpr std::integral_constant<int, 3> k3;
+  constexpr std::integral_constant<int, 4> k4;
+  constexpr std::integral_constant<int, 8> k8;
+  const bool v3 = p.format.value_bits == 3;
+  if (p.format.fp8)
+    v3 ? with_dim(k8, k3) : with_dim(k8, k4);
+  else if (p.format.key_bits == 4)
+    with_dim(k4, k4);
+  else
+    v3 ? with_dim(k3, k3) : with_dim(k3, k4);
+}
+
+inline float fp8_factor(tk_dtype flavour) {  // decode_fragments.h, fp8_pair()
+  return flavour == TK_E4M3FN ? 256.0f : flavour == TK_E4M3FNUZ ? 128.0f : 1.0f;
+}
+
+struct DecodeSm80 {
+  static constexpr const toolkit::Contract& contract = decode::contract;
+  static constexpr const char* implementation = "sm_80";
+
+  static uint64_t workspace(const toolkit::Args& a) {
+    device::Carver carver(nullptr);
+    carve(plan_of(a), carver);
+    return carver.used();
+  }
+
+  static void run(const device::OpCall& call) {
+    const Args& a = call.args;
+    const Plan plan = plan_of(a);
+    if (plan.batch == 0) return;
+    const Cache cache = cache_of(a);
+    supported(reinterpret_cast<uintptr_t>(cache.data) % 16 == 0, "the cache is not 16-byte aligned");
+    device::Carver carver(call.workspace);
+    const Workspace w = carve(plan, carver);
+
+    QueryParams q{};
+    q.query = strided<3>(a.tensor("query"));
+    q.rotate = !plan.format.fp8;
+    if (q.rotate) q.pi = rotation_of(a);
+    q.key_bits = plan.format.key_bits;
+    q.kv_heads = plan.kv_heads;
+    q.group = plan.group;
+    q.tiles = plan.tiles;
+    q.tile_heads = plan.tile_heads;
+    q.columns = plan.columns;
+    q.rows = plan.rows;
+    q.scale = static_cast<float>(a.real("scale")) * 1.44269504088896341f;  // scores in base 2
+    q.fragments = w.fragments;
+    q.gains = w.gains;
+    const device::Grid query_grid{(plan.rows + kQueryRows - 1) / kQueryRows,
+                                  plan.head_dim / query_outputs(plan.head_dim), 1};
+    device::launch(plan.head_dim == 128 ? prepare_queries<128> : prepare_queries<256>, query_grid,
+                   kQueryThreads, query_shared_bytes(plan.head_dim), call.stream, q);
+
+    StreamParams s{};
+    s.schedule = {strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch, plan.page,
+                  plan.page_tiles, plan.wave_tiles * plan.depth, plan.parts, kLeastStages};
+    s.cache = cache.data;
+    s.blocks = cache.blocks;
+    s.block_stride = cache.stride[0];
+    s.tile = plan.tile;
+    s.table = page_table(a);
+    s.format = plan.format;
+    s.centroids = codebook(a, plan.format);
+    s.norm_correction = !plan.format.fp8 && a.boolean("norm_correction");
+    s.queries = reinterpret_cast<const uint32_t*>(w.fragments);
+    s.gains = w.gains;
+    s.fp8_factor = fp8_factor(plan.format.fp8);
+    s.partial = w.partial;
+    s.partial_lse = w.partial_lse;
+    s.query_heads = plan.query_heads;
+    s.group = plan.group;
+    s.tiles = plan.tiles;
+    s.tile_heads = plan.tile_heads;
+    s.block_tiles = plan.block_tiles;
+    s.head_tiles = plan.head_tiles;
+    s.wave_tiles = plan.wave_tiles;
+    s.depth = plan.depth;
+    s.ring = plan.ring;
+    s.merge_at = plan.merge_at;
+    s.ring_at = plan.ring_at;
+    with_instance(plan, [&](auto key, auto value, auto dim, auto packed) {
+      device::launch(decode_stream<key(), value(), dim(), packed()>,
+                     device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1}, kStreamThreads,
+                     static_cast<size_t>(plan.shared_bytes), call.stream, s);
+    });
+
+    PartialMergeParams m{};
+    m.schedule = s.schedule;
+    m.partial = w.partial;
+    m.partial_lse = w.partial_lse;
+    m.output = strided<3>(a.tensor("output"));
+    m.lse = strided<2>(a.tensor("lse"));
+    m.heads = plan.query_heads;
+    const int64_t items = int64_t{plan.batch} * plan.query_heads;
+    m.head_waves = plan.parts >= 16 * plan.batch ? kMergeWaves : 1;
+    const int64_t heads_of_block = kMergeWaves / m.head_waves;
+    device::launch(plan.head_dim == 128 ? merge_partials<128> : merge_partials<256>,
+                   device::Grid{(items + heads_of_block - 1) / heads_of_block, 1, 1}, kMergeThreads,
+                   0, call.stream, m);
+  }
+};
+
+DEVICE_OP(DecodeSm80)
+
+}  // namespace tq::decode
