@@ -24,7 +24,7 @@ struct KeyPlace {
 };
 
 DEVICE_FUNCTION KeyPlace key_place(int key_bits, int head_dim, int d) {
-  if (key_bits == 3) {  // a member's codes are contiguous
+  if (key_bits == 3 || (key_bits == 4 && head_dim % 32 != 0)) {  // a member's codes are contiguous
     const int own = head_dim / 4, r = d % own;
     return {d / own, r / 2, r % 2};
   }
@@ -49,13 +49,34 @@ DEVICE_FUNCTION uint32_t load_split_word(SharedAddress a) {
                                     static_cast<uint32_t>(a & 2) * 8);
 }
 
-// A member's key words of one token: kKeyBits * kDim / 128 of them. An address off by two bytes
-// costs one more load (3-bit codes) or twice the loads (4-bit codes).
+// kBits bits from bit `bit` on, wherever that is. Reads no word that holds none of them: it may be
+// one that a copy is filling.
+template <int kBits, int kWords>
+DEVICE_FUNCTION void load_bits(SharedAddress from, int bit, uint32_t (&w)[kWords]) {
+  const uint32_t at = static_cast<uint32_t>(from & 3) * 8 + static_cast<uint32_t>(bit);
+  const SharedAddress down = (from & ~SharedAddress{3}) + at / 32 * 4;
+  const uint32_t last = (at % 32 + kBits - 1) / 32 * 4;
+  uint32_t low = device::load_shared4(down);
+  DEVICE_UNROLL
+  for (uint32_t i = 0; i < kWords; ++i) {
+    const uint32_t high = device::load_shared4(down + device::min(4 * i + 4, last));
+    w[i] = device::funnel_shift_right(low, high, at % 32);
+    low = high;
+  }
+}
+
+// A member's key words of one token. An address off by two bytes costs one more load (3-bit codes)
+// or twice the loads (4-bit codes).
+template <int kKeyBits, int kDim>
+inline constexpr int kKeyWords = (kKeyBits * kDim / 4 + 31) / 32;
+
 template <int kKeyBits, int kDim>
 DEVICE_FUNCTION void load_key_words(SharedAddress codes, int member,
-                                    uint32_t (&w)[kKeyBits * kDim / 128]) {
-  constexpr int kWords = kKeyBits * kDim / 128;
-  if constexpr (kKeyBits == 3) {
+                                    uint32_t (&w)[kKeyWords<kKeyBits, kDim>]) {
+  constexpr int kWords = kKeyWords<kKeyBits, kDim>;
+  if constexpr (kKeyBits * kDim % 128 != 0) {
+    load_bits<kKeyBits * kDim / 4>(codes, kKeyBits * kDim / 4 * member, w);
+  } else if constexpr (kKeyBits == 3) {
     const SharedAddress own = codes + static_cast<uint32_t>(kWords * 4 * member);
     if (codes & 2) {
       uint32_t low = device::load_shared4(own - 2);
@@ -129,21 +150,40 @@ DEVICE_FUNCTION uint32_t nan_bytes_e4m3fnuz(uint32_t word) {
   return (x - 0x01010101u) & ~x;
 }
 
-// Value fragments of one 16-dimension block of rows for a token pair: x[i] holds field i of both
-// tokens, the even token in the lower half. Fields 2m and 2m + 1 are rows group and group + 8 of
-// matrix m. A lane has kDim / 8 fields.
+// A lane has kDim / 8 values of a token as fields; fields 2m and 2m + 1 are rows group and group + 8
+// of matrix m. A field of a token pair is a word, the even token in the lower half. Fields come in
+// blocks of kBlockFields.
+template <int kDim>
+inline constexpr int kBlockFields = kDim < 128 ? kDim / 8 : 16;
+
 template <int kValueBits>
 DEVICE_FUNCTION constexpr int field_bit(int field) {  // b of code * 2^(b - 24)
   if constexpr (kValueBits == 4) return field % 2 * 4;
   constexpr int kBits[] = {0, 3, 6, 0, 3};
   return field % 16 == 15 ? 0 : kBits[field % 16 % 5];
 }
-// The dimension of a field in a lane's group.
-template <int kValueBits>
+template <int kValueBits, int kDim>
 DEVICE_FUNCTION int field_dim(int group, int field) {
+  if constexpr (kDim < 128) return kDim / 8 * group + field;
   if constexpr (kValueBits == 4) return 8 * (group + 8 * (field / 8)) + field % 8;
   return 16 * (group + 8 * (field / 16)) + field % 16;
 }
+
+DEVICE_FUNCTION void nibbles(uint32_t x, uint32_t* fields) {  // of two tokens' halfwords
+  fields[0] = x & 0x000f000fu;
+  fields[1] = x & 0x00f000f0u;
+  fields[2] = (x >> 8) & 0x000f000fu;
+  fields[3] = (x >> 8) & 0x00f000f0u;
+}
+DEVICE_FUNCTION void fives(uint32_t x, uint32_t* fields) {  // five 3-bit codes
+  fields[0] = x & 0x00070007u;
+  fields[1] = x & 0x00380038u;
+  fields[2] = x & 0x01c001c0u;
+  fields[3] = (x >> 9) & 0x00070007u;
+  fields[4] = (x >> 9) & 0x00380038u;
+}
+
+inline constexpr uint32_t kLowHalves = 0x5410, kHighHalves = 0x7632;
 
 DEVICE_FUNCTION void load_48_bits(SharedAddress a, uint32_t (&w)[2]) {
   const SharedAddress down = a & ~SharedAddress{3};
@@ -153,26 +193,19 @@ DEVICE_FUNCTION void load_48_bits(SharedAddress a, uint32_t (&w)[2]) {
   w[1] = x1 >> shift;
 }
 
-// 4-bit codes: a lane has the words group + 8 * i of a token. Two tokens' halfwords in, four fields
-// of both out.
-DEVICE_FUNCTION void nibbles(uint32_t x, uint32_t* fields) {
-  fields[0] = x & 0x000f000fu;
-  fields[1] = x & 0x00f000f0u;
-  fields[2] = (x >> 8) & 0x000f000fu;
-  fields[3] = (x >> 8) & 0x00f000f0u;
-}
-
-// 16 fields (two words, or 48 bits of contiguous 3-bit codes) of the tokens at `even` and `odd`,
-// addresses of the lane's first code, which for 4-bit codes are multiples of 4 or off by 2.
-inline constexpr uint32_t kLowHalves = 0x5410, kHighHalves = 0x7632;
-template <int kValueBits, int kEvenOff, int kOddOff>
-DEVICE_FUNCTION void load_fields(SharedAddress even, SharedAddress odd, uint32_t (&fields)[16]) {
+// A block of fields of the tokens whose codes start at `even` and `odd`. For 4-bit codes of 128
+// dimensions and more these are multiples of 4 or off by 2, and a lane has the words group + 8 * i;
+// otherwise its codes are contiguous.
+template <int kValueBits, int kDim, int kEvenOff, int kOddOff>
+DEVICE_FUNCTION void load_fields(SharedAddress even, SharedAddress odd, int group, int block,
+                                 uint32_t (&fields)[20]) {
   using device::load_shared4;
   using device::permute_bytes;
-  if constexpr (kValueBits == 4) {
+  if constexpr (kDim >= 128 && kValueBits == 4) {
     DEVICE_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const SharedAddress a = even + 32 * i, b = odd + 32 * i;
+      const uint32_t at = static_cast<uint32_t>(4 * group + 32 * (2 * block + i));
+      const SharedAddress a = even + at, b = odd + at;
       uint32_t low, high;  // halfwords of both tokens
       if constexpr (kEvenOff && kOddOff) {
         low = permute_bytes(load_shared4(a - 2), load_shared4(b - 2), kHighHalves);
@@ -187,22 +220,31 @@ DEVICE_FUNCTION void load_fields(SharedAddress even, SharedAddress odd, uint32_t
       nibbles(high, fields + 8 * i + 4);
     }
   } else {
+    constexpr int kBits = kValueBits * kBlockFields<kDim>;  // at most 48
     uint32_t a[2], b[2];
-    load_48_bits(even, a);
-    load_48_bits(odd, b);
-    DEVICE_UNROLL
-    for (int i = 0; i < 3; ++i) {  // five codes from bit 15 i on
-      const uint32_t x =
-          i == 0 ? permute_bytes(a[0], b[0], kLowHalves)
-                 : permute_bytes(device::funnel_shift_right(a[0], a[1], 15 * i),
-                                 device::funnel_shift_right(b[0], b[1], 15 * i), kLowHalves);
-      fields[5 * i] = x & 0x00070007u;
-      fields[5 * i + 1] = x & 0x00380038u;
-      fields[5 * i + 2] = x & 0x01c001c0u;
-      fields[5 * i + 3] = (x >> 9) & 0x00070007u;
-      fields[5 * i + 4] = (x >> 9) & 0x00380038u;
+    if constexpr (kDim >= 128) {
+      const uint32_t at = static_cast<uint32_t>(6 * (group + 8 * block));
+      load_48_bits(even + at, a);
+      load_48_bits(odd + at, b);
+    } else {
+      load_bits<kBits>(even, kBits * group, a);
+      load_bits<kBits>(odd, kBits * group, b);
     }
-    fields[15] = permute_bytes(a[1] >> 13, b[1] >> 13, kLowHalves) & 0x00070007u;
+    if constexpr (kValueBits == 4) {
+      nibbles(permute_bytes(a[0], b[0], kLowHalves), fields);
+      nibbles(permute_bytes(a[0], b[0], kHighHalves), fields + 4);
+      if constexpr (kBits > 32) nibbles(permute_bytes(a[1], b[1], kLowHalves), fields + 8);
+    } else {
+      fives(permute_bytes(a[0], b[0], kLowHalves), fields);
+      DEVICE_UNROLL
+      for (int i = 1; 15 * i < kBits && i < 3; ++i)
+        fives(permute_bytes(device::funnel_shift_right(a[0], a[1], static_cast<uint32_t>(15 * i)),
+                            device::funnel_shift_right(b[0], b[1], static_cast<uint32_t>(15 * i)),
+                            kLowHalves),
+              fields + 5 * i);
+      if constexpr (kBits > 45)
+        fields[15] = permute_bytes(a[1] >> 13, b[1] >> 13, kLowHalves) & 0x00070007u;
+    }
   }
 }
 

@@ -34,8 +34,9 @@ DEVICE_FUNCTION void store_rounded(void* data, tk_dtype dtype, int64_t at, float
 
 template <int kDim>
 DEVICE_KERNEL(kMergeThreads) merge_partials(PartialMergeParams p) {
-  constexpr int kOwn = kDim / device::kWave;  // elements of a lane: lane + i * kWave
-  DEVICE_SHARED(float, sums, kMergeWaves* kDim);
+  constexpr int kOwn = (kDim + device::kWave - 1) / device::kWave;  // of a lane: lane + i * kWave
+  constexpr int kPitch = kOwn * device::kWave;
+  DEVICE_SHARED(float, sums, kMergeWaves* kPitch);
   DEVICE_SHARED(float, totals, kMergeWaves);
   const int lane = device::lane(), wave = device::wave();
   const int member = wave % p.head_waves;
@@ -71,6 +72,7 @@ DEVICE_KERNEL(kMergeThreads) merge_partials(PartialMergeParams p) {
   most = device::wave_max(most);
   broken = device::wave_max(broken);
 
+  const auto d_of = [&](int e) { return lane + e * device::kWave; };
   float sum[kOwn] = {}, total = 0;
   if (most > -device::infinity()) {
     constexpr int kAhead = 8;  // loads of so many partials are under way at once
@@ -85,7 +87,7 @@ DEVICE_KERNEL(kMergeThreads) merge_partials(PartialMergeParams p) {
         lse[a] = p.partial_lse[slot(part)];
         DEVICE_UNROLL
         for (int e = 0; e < kOwn; ++e)
-          x[a][e] = p.partial[slot(part) * kDim + lane + e * device::kWave];
+          x[a][e] = d_of(e) < kDim ? p.partial[slot(part) * kDim + d_of(e)] : 0;
       }
       DEVICE_UNROLL
       for (int a = 0; a < kAhead; ++a) {
@@ -99,14 +101,14 @@ DEVICE_KERNEL(kMergeThreads) merge_partials(PartialMergeParams p) {
   }
   if (p.head_waves > 1) {
     DEVICE_UNROLL
-    for (int e = 0; e < kOwn; ++e) sums[wave * kDim + lane + e * device::kWave] = sum[e];
+    for (int e = 0; e < kOwn; ++e) sums[wave * kPitch + d_of(e)] = sum[e];
     if (lane == 0) totals[wave] = total;
     device::sync_block();
     if (member != 0) return;
     for (int w = 1; w < p.head_waves; ++w) {
       total += totals[w];
       DEVICE_UNROLL
-      for (int e = 0; e < kOwn; ++e) sum[e] += sums[w * kDim + lane + e * device::kWave];
+      for (int e = 0; e < kOwn; ++e) sum[e] += sums[w * kPitch + d_of(e)];
     }
   }
   if (!inside) return;
@@ -114,10 +116,11 @@ DEVICE_KERNEL(kMergeThreads) merge_partials(PartialMergeParams p) {
   const float inverse = device::divide(1, total);
   DEVICE_UNROLL
   for (int e = 0; e < kOwn; ++e)
-    store_rounded(p.output.data, p.output.dtype,
-                row * p.output.stride[0] + head * p.output.stride[1] +
-                    (lane + e * device::kWave) * p.output.stride[2],
-                broken != 0 ? device::nan() : none ? 0 : sum[e] * inverse);
+    if (d_of(e) < kDim)
+      store_rounded(p.output.data, p.output.dtype,
+                    row * p.output.stride[0] + head * p.output.stride[1] +
+                        d_of(e) * p.output.stride[2],
+                    broken != 0 ? device::nan() : none ? 0 : sum[e] * inverse);
   if (lane == 0)
     store_float(p.lse.data, TK_F32, row * p.lse.stride[0] + head * p.lse.stride[1],
                 broken != 0 ? device::nan()

@@ -63,7 +63,7 @@ DEVICE_KERNEL(kQueryThreads) prepare_queries(QueryParams p) {
 
   // All loads are under way before the first is waited for. A wave takes rows wave and wave + waves.
   constexpr int kWaves = kQueryThreads / device::kWave, kRounds = kQueryRows / kWaves;
-  constexpr int kPiOwn = kOutputs * kDim / kQueryThreads, kOwnDims = kDim / device::kWave;
+  constexpr int kPiOwn = kOutputs * kDim / kQueryThreads, kOwnDims = (kDim + device::kWave - 1) / device::kWave;
   float pi_own[kPiOwn], q_own[kRounds][kOwnDims];
   if (p.rotate) {
     DEVICE_UNROLL
@@ -89,7 +89,8 @@ DEVICE_KERNEL(kQueryThreads) prepare_queries(QueryParams p) {
     DEVICE_UNROLL
     for (int k = 0; k < kRounds; ++k)
       DEVICE_UNROLL
-    for (int e = 0; e < kOwnDims; ++e) q_own[k][e] = at[k] < 0 ? 0 : get(at[k] + e * step);
+    for (int e = 0; e < kOwnDims; ++e) 
+      q_own[k][e] = at[k] < 0 || lane + e * device::kWave >= kDim ? 0 : get(at[k] + e * step);
   };
   if (p.query.dtype == TK_F32)
     load([&](int64_t i) { return static_cast<const float*>(p.query.data)[i]; });
@@ -108,7 +109,7 @@ DEVICE_KERNEL(kQueryThreads) prepare_queries(QueryParams p) {
     DEVICE_UNROLL
     for (int e = 0; e < kOwnDims; ++e) {
       largest = device::max(largest, device::abs(q_own[k][e]));
-      q[r * kDim + lane + e * device::kWave] = q_own[k][e];
+      if (lane + e * device::kWave < kDim) q[r * kDim + lane + e * device::kWave] = q_own[k][e];
     }
     largest = device::wave_max(largest);
     if (lane == 0) {

@@ -60,9 +60,11 @@ inline Plan plan_of(const Args& a) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int64_t page = cache.size(1), slot = cache.size(3);
   const int64_t capacity = a.tensor("block_table").size(1) * page;
-  supported(q.size(2) == 128 || q.size(2) == 256, "head_dim is none of 128 and 256");
+  supported(q.size(2) == 64 || q.size(2) == 80 || q.size(2) == 96 || q.size(2) == 128 ||
+                q.size(2) == 256,
+            "head_dim is none of 64, 80, 96, 128 and 256");
   supported(cache.size(2) <= kWaves, "there are more than 8 KV heads");
-  supported(capacity <= INT32_MAX / 2 && q.size(0) * q.size(1) <= INT32_MAX / 64 && q.size(1) <= 1024 &&
+  supported(capacity <= INT32_MAX / 2 && cache.size(0) <= INT32_MAX && q.size(0) * q.size(1) <= INT32_MAX / 64 && q.size(1) <= 1024 &&
                 slot <= 1 << 12,
             "the sizes are beyond 32 bits");
   Plan p{};
@@ -83,7 +85,7 @@ inline Plan plan_of(const Args& a) {
   p.group = p.query_heads / p.kv_heads;
   p.tiles = (p.group + 7) / 8;
   p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
-  p.columns = p.tile_heads <= 4 ? 4 : 8;
+  p.columns = p.tile_heads <= 4 && p.head_dim >= 128 ? 4 : 8;  // fewer instances of small sizes
   p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
   p.block_tiles = p.kv_heads * p.tiles <= kWaves ? p.tiles : 1;
   p.head_tiles = p.kv_heads * p.block_tiles;
@@ -123,31 +125,39 @@ inline Workspace carve(const Plan& p, device::Carver& carver) {
   return w;
 }
 
+// f(head_dim as a constant).
+template <class F>
+void with_dim(int head_dim, F f) {
+  switch (head_dim) {
+    case 64: return f(std::integral_constant<int, 64>());
+    case 80: return f(std::integral_constant<int, 80>());
+    case 96: return f(std::integral_constant<int, 96>());
+    case 128: return f(std::integral_constant<int, 128>());
+    default: return f(std::integral_constant<int, 256>());
+  }
+}
+
 // The instance of a call: f(key bits, value bits, head_dim, packed) as constants.
 template <class F>
 void with_instance(const Plan& p, F f) {
-  const auto with_dim = [&](auto key, auto value) {
-    const auto with_columns = [&](auto dim) {
-      if (p.columns == 4)
-        f(key, value, dim, std::true_type());
-      else
-        f(key, value, dim, std::false_type());
-    };
-    if (p.head_dim == 128)
-      with_columns(std::integral_constant<int, 128>());
-    else
-      with_columns(std::integral_constant<int, 256>());
+  const auto with_bits = [&](auto key, auto value) {
+    with_dim(p.head_dim, [&](auto dim) {
+      if constexpr (dim() >= 128) {
+        if (p.columns == 4) return f(key, value, dim, std::true_type());
+      }
+      f(key, value, dim, std::false_type());
+    });
   };
   constexpr std::integral_constant<int, 3> k3;
   constexpr std::integral_constant<int, 4> k4;
   constexpr std::integral_constant<int, 8> k8;
   const bool v3 = p.format.value_bits == 3;
   if (p.format.fp8)
-    v3 ? with_dim(k8, k3) : with_dim(k8, k4);
+    v3 ? with_bits(k8, k3) : with_bits(k8, k4);
   else if (p.format.key_bits == 4)
-    with_dim(k4, k4);
+    with_bits(k4, k4);
   else
-    v3 ? with_dim(k3, k3) : with_dim(k3, k4);
+    v3 ? with_bits(k3, k3) : with_bits(k3, k4);
 }
 
 inline float fp8_factor(tk_dtype flavour) {  // decode_fragments.h, fp8_pair()
@@ -189,8 +199,10 @@ struct DecodeSm80 {
     q.gains = w.gains;
     const device::Grid query_grid{(plan.rows + kQueryRows - 1) / kQueryRows,
                                   plan.head_dim / query_outputs(plan.head_dim), 1};
-    device::launch(plan.head_dim == 128 ? prepare_queries<128> : prepare_queries<256>, query_grid,
-                   kQueryThreads, query_shared_bytes(plan.head_dim), call.stream, q);
+    with_dim(plan.head_dim, [&](auto dim) {
+      device::launch(prepare_queries<dim()>, query_grid, kQueryThreads,
+                     query_shared_bytes(plan.head_dim), call.stream, q);
+    });
 
     StreamParams s{};
     s.schedule = {strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch, plan.page,
@@ -235,9 +247,11 @@ struct DecodeSm80 {
     const int64_t items = int64_t{plan.batch} * plan.query_heads;
     m.head_waves = plan.parts >= 16 * plan.batch ? kMergeWaves : 1;
     const int64_t heads_of_block = kMergeWaves / m.head_waves;
-    device::launch(plan.head_dim == 128 ? merge_partials<128> : merge_partials<256>,
-                   device::Grid{(items + heads_of_block - 1) / heads_of_block, 1, 1}, kMergeThreads,
-                   0, call.stream, m);
+    with_dim(plan.head_dim, [&](auto dim) {
+      device::launch(merge_partials<dim()>,
+                     device::Grid{(items + heads_of_block - 1) / heads_of_block, 1, 1},
+                     kMergeThreads, 0, call.stream, m);
+    });
   }
 };
 

@@ -61,7 +61,7 @@ struct StageInfo {
 // Walks through the stages of a block and starts their copies.
 class Copier {
  public:
-  DEVICE_FUNCTION Copier(const StreamParams& p, Place first, int64_t stages)
+  DEVICE_FUNCTION Copier(const StreamParams& p, Place first, int stages)
       : p_(p), row_(first.row), stage_(first.stage), left_(stages) {}
 
   // Starts the next stage's copies, if there is one, as one group.
@@ -72,10 +72,12 @@ class Copier {
       uint32_t live = 0;
       DEVICE_ROLLED
       for (int i = 0; i < p_.schedule.stage_tiles; ++i) {
-        const int64_t offset = device::shuffle(offset_, (tile + i) % device::kWave);
-        if (offset < 0) continue;
+        const int id = device::shuffle(id_, (tile + i) % device::kWave);
+        if (id < 0) continue;
         live |= 1u << i;
-        copy(to + i * p_.tile.bytes, p_.cache + offset);
+        const int in_page = (tile + i) % p_.schedule.page_tiles;
+        copy(to + i * p_.tile.bytes,
+             p_.cache + (id * p_.block_stride + in_page * p_.tile.bytes_of_tile));
       }
       if (device::thread() == 0) *info = {row_, stage_, stages_, tokens_, live};
       left_ -= 1;
@@ -112,8 +114,8 @@ class Copier {
     }
   }
 
-  // Offsets of the tiles of a batch, one a lane. Ids are loaded a batch ahead, but for the first two
-  // of a sequence.
+  // Page ids of the tiles of a batch, one a lane; -1: no such tile, or no such page. They are loaded
+  // a batch ahead, but for the first two of a sequence, and not looked at before their turn.
   DEVICE_FUNCTION void next_batch(int batch) {
     int64_t id = next_id_;
     if (batch_ < 0) {
@@ -122,11 +124,8 @@ class Copier {
       stages_ = (tiles_ + p_.schedule.stage_tiles - 1) / p_.schedule.stage_tiles;
       id = load_id(batch);
     }
+    id_ = id < 0 || id >= p_.blocks ? -1 : static_cast<int>(id);
     next_id_ = load_id(batch + 1);
-    const int tile = batch * device::kWave + device::lane();
-    offset_ = id < 0 || id >= p_.blocks
-                  ? -1
-                  : id * p_.block_stride + tile % p_.schedule.page_tiles * p_.tile.bytes_of_tile;
     batch_ = batch;
   }
   DEVICE_FUNCTION int64_t load_id(int batch) const {
@@ -138,10 +137,10 @@ class Copier {
   }
 
   const StreamParams& p_;
-  int row_, stage_;
-  int64_t left_;
+  int row_, stage_, left_;
   int tokens_ = 0, tiles_ = 0, stages_ = 0, batch_ = -1;
-  int64_t offset_ = -1, next_id_ = -1;
+  int id_ = -1;
+  int64_t next_id_ = -1;
 };
 
 // What a wave has of its sequence. Lanes hold columns (heads) 2 * member and the next; of `output`,
@@ -233,7 +232,7 @@ struct TileMath {
   DEVICE_FUNCTION void dot_products(const StreamParams& p, SharedAddress slot0, SharedAddress slot8,
                                     SharedAddress lane_table, float (&s)[4],
                                     float (&squares)[2]) const {
-    constexpr int kWords = kKeyBits * kDim / 128;
+    constexpr int kWords = kKeyWords<kKeyBits, kDim>;
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
     uint32_t w0[kWords], w8[kWords];
     load_key_words<kKeyBits, kDim>(slot0, member, w0);
@@ -258,11 +257,11 @@ struct TileMath {
       // A token's pairs as they are loaded make a fragment: rows 0 ... 7 are the tokens' rounded
       // keys, rows 8 ... 15 what the rounding left of the same tokens. Against the tokens
       // themselves the diagonals are the squares of the keys.
-      float n0[4] = {}, n8[4] = {};
+      float n0[2][4] = {}, n8[2][4] = {};  // two sums each: their instructions wait for each other
       DEVICE_UNROLL
       for (int k = 0; k < kSteps; ++k) {
         const uint32_t b[2] = {query[k][0], query[k][1]};
-        const auto add = [&](const uint32_t (&w)[kWords], float (&d)[4], float (&n)[4]) {
+        const auto add = [&](const uint32_t (&w)[kWords], float (&d)[4], float (&n)[2][4]) {
           const device::Words2 x = look_up_pair<kKeyBits>(lane_table, w, 2 * k);
           const device::Words2 y = look_up_pair<kKeyBits>(lane_table, w, 2 * k + 1);
           const uint32_t a[4] = {x.x[0], x.x[1], y.x[0], y.x[1]};
@@ -271,15 +270,20 @@ struct TileMath {
             const uint32_t rest[2] = {query[k][2], query[k][3]};
             device::multiply_16x8x16<device::f16>(d, a, rest);
           }
-          device::multiply_16x8x8(n, x.x, x.x[0]);
-          device::multiply_16x8x8(n, y.x, y.x[0]);
+          device::multiply_16x8x8(n[0], x.x, x.x[0]);
+          device::multiply_16x8x8(n[1], y.x, y.x[0]);
         };
         add(w0, d0, n0);
         add(w8, d8, n8);
       }
       const int diagonal = group * 4 + group / 2;  // the lane that holds column `group`
-      squares[0] = device::shuffle(group % 2 ? n0[1] + 2 * n0[3] : n0[0] + 2 * n0[2], diagonal);
-      squares[1] = device::shuffle(group % 2 ? n8[1] + 2 * n8[3] : n8[0] + 2 * n8[2], diagonal);
+      const auto square = [&](const float (&n)[2][4]) {
+        const int i = group % 2;
+        const float high = i ? n[0][1] + n[1][1] : n[0][0] + n[1][0];
+        const float low = i ? n[0][3] + n[1][3] : n[0][2] + n[1][2];
+        return device::shuffle(device::fma(2, low, high), diagonal);
+      };
+      squares[0] = square(n0), squares[1] = square(n8);
       s[0] = d0[0] + d0[2], s[1] = d0[1] + d0[3];
       s[2] = d8[0] + d8[2], s[3] = d8[1] + d8[3];
     }
@@ -389,23 +393,23 @@ struct TileMath {
       b[0] = device::transpose_8x8(high0), b[1] = device::transpose_8x8(high8);
       b_rest[0] = device::transpose_8x8(low0), b_rest[1] = device::transpose_8x8(low8);
     }
-    constexpr int kOwnBytes = kValueBits == 4 ? 4 : 6;  // of a group, in a block of 128 dimensions
     const uint32_t stride = static_cast<uint32_t>(p.tile.token_stride);
     const SharedAddress codes =
-        slots + (2 * member * stride + static_cast<uint32_t>(p.format.value_at + kOwnBytes * group));
-    const bool even_off = kKeyBits != 8 && (codes & 2) != 0;
-    const bool odd_off = kKeyBits != 8 && ((codes + stride) & 2) != 0;
+        slots + (2 * member * stride + static_cast<uint32_t>(p.format.value_at));
+    constexpr bool kWords = kValueBits == 4 && kDim >= 128;  // loaded as such where they lie so
+    const bool even_off = kWords && kKeyBits != 8 && (codes & 2) != 0;
+    const bool odd_off = kWords && kKeyBits != 8 && ((codes + stride) & 2) != 0;
     DEVICE_UNROLL
-    for (int block = 0; block < kDim / 128; ++block) {
-      const SharedAddress own = codes + static_cast<uint32_t>(16 * kValueBits * block);
-      uint32_t x0[16], x8[16];
+    for (int block = 0; block < (kDim + 127) / 128; ++block) {
+      uint32_t x0[20], x8[20];
       const auto load = [&](auto even, auto odd) {
-        load_fields<kValueBits, even(), odd()>(own, own + stride, x0);
-        load_fields<kValueBits, even(), odd()>(own + 8 * stride, own + 9 * stride, x8);
+        load_fields<kValueBits, kDim, even(), odd()>(codes, codes + stride, group, block, x0);
+        load_fields<kValueBits, kDim, even(), odd()>(codes + 8 * stride, codes + 9 * stride, group,
+                                                     block, x8);
       };
       constexpr std::integral_constant<int, 0> at_word;
       constexpr std::integral_constant<int, 1> off;
-      if (kValueBits == 3 || (!even_off && !odd_off))
+      if (!even_off && !odd_off)
         load(at_word, at_word);
       else if (even_off && odd_off)
         load(off, off);
@@ -414,7 +418,7 @@ struct TileMath {
       else
         load(at_word, off);
       DEVICE_UNROLL
-      for (int m = 0; m < 8; ++m) {
+      for (int m = 0; m < kBlockFields<kDim> / 2; ++m) {
         const uint32_t a[4] = {x0[2 * m], x0[2 * m + 1], x8[2 * m], x8[2 * m + 1]};
         device::multiply_16x8x16<f16>(state.output[8 * block + m], a, b);
         if constexpr (!kPacked)
@@ -468,7 +472,8 @@ class Stream {
     const Cut cut = cut_of(p_.schedule, runs.total);
     const int part = device::block_x();
     if (part >= cut.parts) return;
-    const int64_t begin = first_stage(cut, part), stages = first_stage(cut, part + 1) - begin;
+    const int64_t begin = first_stage(cut, part);
+    const int stages = static_cast<int>(first_stage(cut, part + 1) - begin);
     Copier copier(p_, find_stage(p_.schedule, runs, begin), stages);
     const int stage_bytes = p_.schedule.stage_tiles * p_.tile.bytes;
     uint8_t* const ring = shared_ + p_.ring_at;
@@ -487,7 +492,7 @@ class Stream {
     last.row = -1;
     // The first turns only start copies, the last one only finishes.
     DEVICE_ROLLED
-    for (int64_t i = 1 - p_.ring; i <= stages; ++i) {
+    for (int i = 1 - p_.ring; i <= stages; ++i) {
       StageInfo info{};
       info.row = -1;
       if (i >= 0 && i < stages) {
@@ -575,7 +580,7 @@ class Stream {
       DEVICE_UNROLL
       for (int f = 0; f < kDim / 8; ++f) {
         const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(f)));
-        partial[field_dim<kValueBits>(group, f)] =
+        partial[field_dim<kValueBits, kDim>(group, f)] =
             device::fma(state_.output[f / 2][f % 2 * 2 + c], codes * undo, zero);
       }
     }
