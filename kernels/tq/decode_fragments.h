@@ -32,8 +32,8 @@ DEVICE_FUNCTION KeyPlace key_place(int key_bits, int head_dim, int d) {
     const int word = d / 8, r = d % 8;
     return {word % 4, word / 4 * 4 + r / 2, r % 2};
   }
-  const int word = d / 4, r = d % 4;  // fp8: bytes 0 and 2 of a word are a pair, 1 and 3
-  return {word % 4, word / 4 * 2 + r % 2, r / 2};
+  const int word = d / 4, r = d % 4;
+  return {word % 4, word / 4 * 2 + r / 2, r % 2};
 }
 
 using device::SharedAddress;
@@ -135,16 +135,18 @@ DEVICE_FUNCTION device::Words2 look_up_pair(SharedAddress lane_table, const uint
     return device::load_shared8(lane_table + (x & kMask));
 }
 
-// fp8 bytes 0 and 2 (odd = 0), or 1 and 3, of a word as f16: sign, then exponent and mantissa where
-// f16 has them. The value is that of the byte times 2^(bias - 15), exactly, denormals included.
-DEVICE_FUNCTION uint32_t fp8_pair(uint32_t word, int odd) {
-  const uint32_t x = odd ? word : word << 8;
+// fp8 bytes 0 and 1 (pair 0), or 2 and 3, of a word as f16. e4m3fn comes with its NaNs. Of the others
+// the exponent and mantissa are moved to where f16 has them, which is the value times
+// 2^(bias - 15), exactly, denormals included; a NaN byte becomes a number.
+DEVICE_FUNCTION uint32_t fp8_pair(bool e4m3fn, uint32_t word, int pair) {
+  if (e4m3fn) return device::e4m3fn_to_f16x2(pair ? word >> 16 : word);
+  const uint32_t x = device::permute_bytes(word, 0, pair ? 0x3424 : 0x1404);
   return (x & 0x80008000u) | ((x >> 1) & 0x3f803f80u);
 }
-// Not zero in the top bit of a byte where some byte of the word is a NaN of the flavour.
-DEVICE_FUNCTION uint32_t nan_bytes_e4m3fn(uint32_t word) {
-  return (word & 0x7f7f7f7fu) + 0x01010101u;
+inline float fp8_factor(tk_dtype flavour) {  // what that is multiplied by
+  return flavour == TK_E4M3FNUZ ? 128.0f : 1.0f;
 }
+// Not zero in the top bit of a byte where some byte of the word is e4m3fnuz's NaN.
 DEVICE_FUNCTION uint32_t nan_bytes_e4m3fnuz(uint32_t word) {
   const uint32_t x = word ^ 0x80808080u;
   return (x - 0x01010101u) & ~x;

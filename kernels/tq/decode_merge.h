@@ -48,7 +48,7 @@ DEVICE_KERNEL(kMergeThreads) merge_partials(PartialMergeParams p) {
 
   const Runs runs = runs_of(p.schedule);
   const int stages = stages_of(p.schedule, row);
-  const int64_t before = stages_before(p.schedule, runs, row);
+  const int before = stages_before(p.schedule, runs, row);
   int first = 0, count = 0;  // parts of this sequence
   if (stages > 0) {
     const Cut cut = cut_of(p.schedule, runs.total);
@@ -60,6 +60,8 @@ DEVICE_KERNEL(kMergeThreads) merge_partials(PartialMergeParams p) {
                                     : int64_t{2} * (first + i) + (i == 0);
     return part * p.heads + head;
   };
+
+  device::wait_for_launch_before();
 
   float most = -device::infinity(), broken = 0;
   if (count > 0)

@@ -44,26 +44,29 @@ DEVICE_FUNCTION int stages_of(const Schedule& s, int row) {
   return (tiles_of(s, tokens_of(s, row)) + s.stage_tiles - 1) / s.stage_tiles;
 }
 
-// Shares of `total` stages.
+// Shares of `total` stages: the first `longer` parts have one more than `each`.
 struct Cut {
-  int64_t total;
-  int parts;
+  int parts, each, longer;
 };
-DEVICE_FUNCTION Cut cut_of(const Schedule& s, int64_t total) {
-  const int64_t most = (total + s.least_stages - 1) / s.least_stages;
-  return {total, most < s.parts ? static_cast<int>(most) : s.parts};
+DEVICE_FUNCTION Cut cut_of(const Schedule& s, int total) {
+  const int most = (total + s.least_stages - 1) / s.least_stages;
+  const int parts = most < s.parts ? most : s.parts;
+  return {parts, total / parts, total % parts};
 }
-DEVICE_FUNCTION int64_t first_stage(const Cut& c, int part) { return c.total * part / c.parts; }
-DEVICE_FUNCTION int part_of(const Cut& c, int64_t stage) {
-  return static_cast<int>(((stage + 1) * c.parts - 1) / c.total);
+DEVICE_FUNCTION int first_stage(const Cut& c, int part) {
+  return part * c.each + device::min(part, c.longer);
+}
+DEVICE_FUNCTION int part_of(const Cut& c, int stage) {
+  const int in_longer = c.longer * (c.each + 1);
+  return stage < in_longer ? stage / (c.each + 1) : c.longer + (stage - in_longer) / c.each;
 }
 
 // A wave's view of the stages: lane i holds those of a run of sequences.
 struct Runs {
-  int first, end;   // sequences of this lane
-  int64_t before;   // stages of all sequences before them
-  int64_t stages;   // of this lane's sequences
-  int64_t total;    // of all
+  int first, end;  // sequences of this lane
+  int before;      // stages of all sequences before them
+  int stages;      // of this lane's sequences
+  int total;       // of all
 };
 
 DEVICE_FUNCTION Runs runs_of(const Schedule& s) {
@@ -73,10 +76,10 @@ DEVICE_FUNCTION Runs runs_of(const Schedule& s) {
   r.end = device::min(r.first + each, s.batch);
   DEVICE_ROLLED
   for (int row = r.first; row < r.end; ++row) r.stages += stages_of(s, row);
-  int64_t sum = r.stages;
+  int sum = r.stages;
   DEVICE_UNROLL
   for (int delta = 1; delta < device::kWave; delta *= 2) {
-    const int64_t lower = device::shuffle_up(sum, delta);
+    const int lower = device::shuffle_up(sum, delta);
     if (lane >= delta) sum += lower;
   }
   r.before = sum - r.stages;
@@ -89,28 +92,26 @@ struct Place {
 };
 
 // Where the stage of all sequences lies; stage < total. The result is the wave's.
-DEVICE_FUNCTION Place find_stage(const Schedule& s, const Runs& r, int64_t stage) {
+DEVICE_FUNCTION Place find_stage(const Schedule& s, const Runs& r, int stage) {
   const bool mine = stage >= r.before && stage < r.before + r.stages;
   Place place{};
   if (mine) {
-    int64_t left = stage - r.before;
-    place.row = r.first;
+    place = {r.first, stage - r.before};
     DEVICE_ROLLED
     for (;; ++place.row) {
       const int stages = stages_of(s, place.row);
-      if (left < stages) break;
-      left -= stages;
+      if (place.stage < stages) break;
+      place.stage -= stages;
     }
-    place.stage = static_cast<int>(left);
   }
   const int lane = device::first_lane(device::ballot(mine));
   return {device::shuffle(place.row, lane), device::shuffle(place.stage, lane)};
 }
 
 // Stages of all sequences before `row`.
-DEVICE_FUNCTION int64_t stages_before(const Schedule& s, const Runs& r, int row) {
+DEVICE_FUNCTION int stages_before(const Schedule& s, const Runs& r, int row) {
   const bool mine = row >= r.first && row < r.end;
-  int64_t before = r.before;
+  int before = r.before;
   if (mine)
     DEVICE_ROLLED
   for (int i = r.first; i < row; ++i) before += stages_of(s, i);

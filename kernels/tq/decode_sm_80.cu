@@ -11,8 +11,7 @@
 
 namespace tq::decode {
 
-inline constexpr int kWaves = kStreamThreads / 32;
-inline constexpr int kLeastStages = 2;  // of a block
+inline constexpr int kLeastStages = 1;  // of a block
 
 // How a call is laid out, from shapes and strides alone.
 struct Plan {
@@ -76,6 +75,8 @@ inline Plan plan_of(const Args& a) {
             "4-bit keys with 3-bit values are not tuned");
   p.tile = tile_layout(cache);
   p.capacity = static_cast<int>(capacity);
+  supported(q.size(0) * ((capacity + kTileTokens - 1) / kTileTokens + 1) <= INT32_MAX / 16,
+            "the tiles are beyond 32 bits");
   p.page = static_cast<int>(page);
   p.page_tiles = (p.page + kTileTokens - 1) / kTileTokens;
   p.batch = static_cast<int>(q.size(0));
@@ -96,7 +97,9 @@ inline Plan plan_of(const Args& a) {
   p.merge_at = pair_table_bytes(key_bits) + alignment - 16;
   p.ring_at = p.merge_at;
   if (p.wave_tiles > 1) p.ring_at += p.head_tiles * merge_floats(p.head_dim) * 32 * 4;
-  const int budget = device::shared_bytes_of_block() / stream_blocks(p.head_dim) - p.ring_at - 1280;
+  const int budget = static_cast<int>(device::shared_bytes_of_block()) / stream_blocks(p.head_dim) -
+                     p.ring_at - 2048;  // static arrays, and what a block costs
+
   const int tiles = budget / p.tile.bytes;  // that fit
   p.depth = tiles >= 6 * p.wave_tiles ? 2 : 1;
   p.ring = tiles / (p.depth * p.wave_tiles);
@@ -158,10 +161,6 @@ void with_instance(const Plan& p, F f) {
     with_bits(k4, k4);
   else
     v3 ? with_bits(k3, k3) : with_bits(k3, k4);
-}
-
-inline float fp8_factor(tk_dtype flavour) {  // decode_fragments.h, fp8_pair()
-  return flavour == TK_E4M3FN ? 256.0f : flavour == TK_E4M3FNUZ ? 128.0f : 1.0f;
 }
 
 struct DecodeSm80 {
@@ -232,7 +231,7 @@ struct DecodeSm80 {
     s.merge_at = plan.merge_at;
     s.ring_at = plan.ring_at;
     with_instance(plan, [&](auto key, auto value, auto dim, auto packed) {
-      device::launch(decode_stream<key(), value(), dim(), packed()>,
+      device::launch_overlapping(decode_stream<key(), value(), dim(), packed()>,
                      device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1}, kStreamThreads,
                      static_cast<size_t>(plan.shared_bytes), call.stream, s);
     });
@@ -248,7 +247,7 @@ struct DecodeSm80 {
     m.head_waves = plan.parts >= 16 * plan.batch ? kMergeWaves : 1;
     const int64_t heads_of_block = kMergeWaves / m.head_waves;
     with_dim(plan.head_dim, [&](auto dim) {
-      device::launch(merge_partials<dim()>,
+      device::launch_overlapping(merge_partials<dim()>,
                      device::Grid{(items + heads_of_block - 1) / heads_of_block, 1, 1},
                      kMergeThreads, 0, call.stream, m);
     });

@@ -12,9 +12,11 @@
 namespace tq {
 
 // Always 8 waves, also where there are fewer head tiles: copies step by a constant then. Registers
-// bind: at 128 a thread two blocks fit a multiprocessor; 256 dimensions take more.
-inline constexpr int kStreamThreads = 256;
+// bind: at 128 a thread two blocks fit a multiprocessor; 256 dimensions take more. (A ninth wave that
+// only copies would leave 96: registers are shared out in fours of waves.)
+inline constexpr int kWaves = 8, kStreamThreads = kWaves * 32;
 inline constexpr int kMostRing = 4;
+inline constexpr int kMostStageTiles = 16;
 inline constexpr int stream_blocks(int head_dim) { return head_dim == 256 ? 1 : 2; }
 
 // How a tile comes from the cache: `runs` runs of contiguous bytes that are laid end to end in
@@ -51,96 +53,83 @@ struct StreamParams {
   int merge_at, ring_at;  // in shared memory, behind the pair table
 };
 
-// A stage in the ring, written by thread 0 when its copies start.
+// What all waves know of a stage.
 struct StageInfo {
   int row, stage, stages;  // of the sequence; stage: which, stages: how many it has
   int tokens;              // of the sequence
-  uint32_t live;           // bit i: tile i has a page
+  int64_t offsets[kMostStageTiles];  // of its tiles in the cache; -1: no such tile, or no such page
 };
 
-// Walks through the stages of a block and starts their copies.
-class Copier {
- public:
-  DEVICE_FUNCTION Copier(const StreamParams& p, Place first, int stages)
-      : p_(p), row_(first.row), stage_(first.stage), left_(stages) {}
+DEVICE_FUNCTION void copy_tile(const TileLayout& tile, uint8_t* to, const uint8_t* from) {
+  constexpr int kStep = kStreamThreads * 16, kAtOnce = 4;
+  int at = device::thread() * 16;
+  if (tile.runs == 1) {
+    to += at, from += at;
+    DEVICE_ROLLED
+    for (; at < tile.bytes; at += kAtOnce * kStep, to += kAtOnce * kStep, from += kAtOnce * kStep)
+      DEVICE_UNROLL
+    for (int i = 0; i < kAtOnce; ++i)
+      if (at + i * kStep < tile.bytes) device::copy_async16(to + i * kStep, from + i * kStep, true);
+  } else {
+    DEVICE_ROLLED
+    for (; at < tile.bytes; at += kStep) {
+      const int run = at / tile.run_bytes;
+      device::copy_async16(to + at, from + run * tile.run_stride + (at - run * tile.run_bytes), true);
+    }
+  }
+}
 
-  // Starts the next stage's copies, if there is one, as one group.
-  DEVICE_FUNCTION void start(uint8_t* to, StageInfo* info) {
-    if (left_ > 0) {
-      const int tile = stage_ * p_.schedule.stage_tiles, batch = tile / device::kWave;
-      if (batch != batch_) next_batch(batch);
-      uint32_t live = 0;
-      DEVICE_ROLLED
-      for (int i = 0; i < p_.schedule.stage_tiles; ++i) {
-        const int id = device::shuffle(id_, (tile + i) % device::kWave);
-        if (id < 0) continue;
-        live |= 1u << i;
-        const int in_page = (tile + i) % p_.schedule.page_tiles;
-        copy(to + i * p_.tile.bytes,
-             p_.cache + (id * p_.block_stride + in_page * p_.tile.bytes_of_tile));
-      }
-      if (device::thread() == 0) *info = {row_, stage_, stages_, tokens_, live};
-      left_ -= 1;
-      stage_ += 1;
-      if (stage_ == stages_ && left_ > 0) {
-        do row_ += 1;
-        while (stages_of(p_.schedule, row_) == 0);
-        stage_ = 0;
-        batch_ = -1;
+// Finds the stages of a block, one after another; the work of one wave.
+class Planner {
+ public:
+  DEVICE_FUNCTION explicit Planner(const StreamParams& p) : p_(p) {}
+
+  // The stage behind `last`, or the first.
+  DEVICE_FUNCTION void plan(const StageInfo* last, Place first, StageInfo* info) {
+    int row = first.row, stage = first.stage, stages, tokens;
+    if (last) {
+      row = last->row, stage = last->stage + 1, stages = last->stages, tokens = last->tokens;
+      if (stage == stages) {
+        do row += 1;
+        while (stages_of(p_.schedule, row) == 0);
+        stage = 0;
+        last = nullptr;
       }
     }
-    device::copy_async_commit();
+    if (!last) {
+      tokens = tokens_of(p_.schedule, row);
+      stages = stages_of(p_.schedule, row);
+    }
+    const int lane = device::lane(), tile = stage * p_.schedule.stage_tiles;
+    const int in_batch = tile % device::kWave;
+    if (!last || in_batch == 0) next_batch(row, tokens, tile / device::kWave, !last);
+    if (lane >= in_batch && lane < in_batch + p_.schedule.stage_tiles)
+      info->offsets[lane - in_batch] = offset_;
+    if (lane == 0) info->row = row, info->stage = stage, info->stages = stages, info->tokens = tokens;
+    device::sync_wave();
   }
 
  private:
-  DEVICE_FUNCTION void copy(uint8_t* to, const uint8_t* from) const {
-    constexpr int kStep = kStreamThreads * 16, kAtOnce = 4;
-    int at = device::thread() * 16;
-    if (p_.tile.runs == 1) {
-      to += at, from += at;
-      DEVICE_ROLLED
-      for (; at < p_.tile.bytes; at += kAtOnce * kStep, to += kAtOnce * kStep, from += kAtOnce * kStep)
-        DEVICE_UNROLL
-      for (int i = 0; i < kAtOnce; ++i)
-        if (at + i * kStep < p_.tile.bytes)
-          device::copy_async16(to + i * kStep, from + i * kStep, true);
-    } else {
-      DEVICE_ROLLED
-      for (; at < p_.tile.bytes; at += kStep) {
-        const int run = at / p_.tile.run_bytes;
-        device::copy_async16(to + at, from + run * p_.tile.run_stride + (at - run * p_.tile.run_bytes),
-                             true);
-      }
-    }
+  // A lane has a tile of a batch. Page ids are loaded a batch ahead, but for the first two of a
+  // sequence, and not looked at before their turn.
+  DEVICE_FUNCTION void next_batch(int row, int tokens, int batch, bool entered) {
+    const int tiles = tiles_of(p_.schedule, tokens);
+    const int64_t id = entered ? load_id(row, tiles, batch) : next_id_;
+    next_id_ = load_id(row, tiles, batch + 1);
+    const int in_page = (batch * device::kWave + device::lane()) % p_.schedule.page_tiles;
+    offset_ = id < 0 || id >= p_.blocks ? -1
+                                        : id * p_.block_stride + in_page * p_.tile.bytes_of_tile;
   }
-
-  // Page ids of the tiles of a batch, one a lane; -1: no such tile, or no such page. They are loaded
-  // a batch ahead, but for the first two of a sequence, and not looked at before their turn.
-  DEVICE_FUNCTION void next_batch(int batch) {
-    int64_t id = next_id_;
-    if (batch_ < 0) {
-      tokens_ = tokens_of(p_.schedule, row_);
-      tiles_ = tiles_of(p_.schedule, tokens_);
-      stages_ = (tiles_ + p_.schedule.stage_tiles - 1) / p_.schedule.stage_tiles;
-      id = load_id(batch);
-    }
-    id_ = id < 0 || id >= p_.blocks ? -1 : static_cast<int>(id);
-    next_id_ = load_id(batch + 1);
-    batch_ = batch;
-  }
-  DEVICE_FUNCTION int64_t load_id(int batch) const {
+  DEVICE_FUNCTION int64_t load_id(int row, int tiles, int batch) const {
     const int tile = batch * device::kWave + device::lane();
-    if (tile >= tiles_) return -1;
+    if (tile >= tiles) return -1;
     return load_index(
         p_.table.ids.data, p_.table.ids.dtype,
-        row_ * p_.table.ids.stride[0] + tile / p_.schedule.page_tiles * p_.table.ids.stride[1]);
+        row * p_.table.ids.stride[0] + tile / p_.schedule.page_tiles * p_.table.ids.stride[1]);
   }
 
   const StreamParams& p_;
-  int row_, stage_, left_;
-  int tokens_ = 0, tiles_ = 0, stages_ = 0, batch_ = -1;
-  int id_ = -1;
-  int64_t next_id_ = -1;
+  int64_t offset_ = -1, next_id_ = -1;
 };
 
 // What a wave has of its sequence. Lanes hold columns (heads) 2 * member and the next; of `output`,
@@ -239,42 +228,61 @@ struct TileMath {
     load_key_words<kKeyBits, kDim>(slot8, member, w8);
     float d0[4] = {}, d8[4] = {};
     if constexpr (kKeyBits == 8) {
-      DEVICE_UNROLL
-      for (int k = 0; k < kSteps; ++k) {
-        const uint32_t a[4] = {fp8_pair(w0[k], 0), fp8_pair(w8[k], 0), fp8_pair(w0[k], 1),
-                               fp8_pair(w8[k], 1)};
-        const uint32_t b[2] = {query[k][0], query[k][1]};
-        device::multiply_16x8x16<device::f16>(k % 2 ? d8 : d0, a, b);
-        if constexpr (!kPacked) {
-          const uint32_t rest[2] = {query[k][2], query[k][3]};
-          device::multiply_16x8x16<device::f16>(k % 2 ? d0 : d8, a, rest);
+      const auto multiply = [&](bool e4m3fn) {
+        DEVICE_UNROLL
+        for (int k = 0; k < kSteps; ++k) {
+          const uint32_t a[4] = {fp8_pair(e4m3fn, w0[k], 0), fp8_pair(e4m3fn, w8[k], 0),
+                                 fp8_pair(e4m3fn, w0[k], 1), fp8_pair(e4m3fn, w8[k], 1)};
+          const uint32_t b[2] = {query[k][0], query[k][1]};
+          device::multiply_16x8x16<device::f16>(k % 2 ? d8 : d0, a, b);
+          if constexpr (!kPacked) {
+            const uint32_t rest[2] = {query[k][2], query[k][3]};
+            device::multiply_16x8x16<device::f16>(k % 2 ? d0 : d8, a, rest);
+          }
         }
-      }
+      };
+      if (p.format.fp8 == TK_E4M3FN)
+        multiply(true);
+      else
+        multiply(false);
       DEVICE_UNROLL
       for (int i = 0; i < 4; ++i) s[i] = d0[i] + d8[i];
-      mark_nans(p, w0, w8, s);
+      if (p.format.fp8 == TK_E4M3FNUZ) mark_nans(w0, w8, s);
     } else {
       // A token's pairs as they are loaded make a fragment: rows 0 ... 7 are the tokens' rounded
       // keys, rows 8 ... 15 what the rounding left of the same tokens. Against the tokens
-      // themselves the diagonals are the squares of the keys.
-      float n0[2][4] = {}, n8[2][4] = {};  // two sums each: their instructions wait for each other
+      // themselves the diagonals are the squares of the keys. Each sum's instructions wait for each
+      // other, so there are six of them, and a step's pairs are loaded while the step before is
+      // multiplied.
+      float n0[2][4] = {}, n8[2][4] = {};
+      device::Words2 x0 = look_up_pair<kKeyBits>(lane_table, w0, 0);
+      device::Words2 x8 = look_up_pair<kKeyBits>(lane_table, w8, 0);
+      device::Words2 y0 = look_up_pair<kKeyBits>(lane_table, w0, 1);
+      device::Words2 y8 = look_up_pair<kKeyBits>(lane_table, w8, 1);
       DEVICE_UNROLL
       for (int k = 0; k < kSteps; ++k) {
+        const uint32_t a0[4] = {x0.x[0], x0.x[1], y0.x[0], y0.x[1]};
+        const uint32_t a8[4] = {x8.x[0], x8.x[1], y8.x[0], y8.x[1]};
+        const uint32_t own0[2] = {x0.x[0], x0.x[1]}, own8[2] = {x8.x[0], x8.x[1]};
+        const uint32_t next0[2] = {y0.x[0], y0.x[1]}, next8[2] = {y8.x[0], y8.x[1]};
+        if (k + 1 < kSteps) {
+          x0 = look_up_pair<kKeyBits>(lane_table, w0, 2 * k + 2);
+          x8 = look_up_pair<kKeyBits>(lane_table, w8, 2 * k + 2);
+          y0 = look_up_pair<kKeyBits>(lane_table, w0, 2 * k + 3);
+          y8 = look_up_pair<kKeyBits>(lane_table, w8, 2 * k + 3);
+        }
         const uint32_t b[2] = {query[k][0], query[k][1]};
-        const auto add = [&](const uint32_t (&w)[kWords], float (&d)[4], float (&n)[2][4]) {
-          const device::Words2 x = look_up_pair<kKeyBits>(lane_table, w, 2 * k);
-          const device::Words2 y = look_up_pair<kKeyBits>(lane_table, w, 2 * k + 1);
-          const uint32_t a[4] = {x.x[0], x.x[1], y.x[0], y.x[1]};
-          device::multiply_16x8x16<device::f16>(d, a, b);
-          if constexpr (!kPacked) {
-            const uint32_t rest[2] = {query[k][2], query[k][3]};
-            device::multiply_16x8x16<device::f16>(d, a, rest);
-          }
-          device::multiply_16x8x8(n[0], x.x, x.x[0]);
-          device::multiply_16x8x8(n[1], y.x, y.x[0]);
-        };
-        add(w0, d0, n0);
-        add(w8, d8, n8);
+        device::multiply_16x8x16<device::f16>(d0, a0, b);
+        device::multiply_16x8x16<device::f16>(d8, a8, b);
+        device::multiply_16x8x8(n0[0], own0, own0[0]);
+        device::multiply_16x8x8(n8[0], own8, own8[0]);
+        device::multiply_16x8x8(n0[1], next0, next0[0]);
+        device::multiply_16x8x8(n8[1], next8, next8[0]);
+        if constexpr (!kPacked) {
+          const uint32_t rest[2] = {query[k][2], query[k][3]};
+          device::multiply_16x8x16<device::f16>(d0, a0, rest);
+          device::multiply_16x8x16<device::f16>(d8, a8, rest);
+        }
       }
       const int diagonal = group * 4 + group / 2;  // the lane that holds column `group`
       const auto square = [&](const float (&n)[2][4]) {
@@ -293,20 +301,14 @@ struct TileMath {
       s[i] += device::shuffle_xor(s[i], 2);  // the part of the query in the other columns
   }
 
-  // fp8_pair() makes numbers of NaN bytes: their tokens' scores become NaN here.
+  // fp8_pair() makes numbers of e4m3fnuz's NaN bytes: their tokens' scores become NaN here.
   template <int kWords>
-  static DEVICE_FUNCTION void mark_nans(const StreamParams& p, const uint32_t (&w0)[kWords],
-                                        const uint32_t (&w8)[kWords], float (&s)[4]) {
+  static DEVICE_FUNCTION void mark_nans(const uint32_t (&w0)[kWords], const uint32_t (&w8)[kWords],
+                                        float (&s)[4]) {
     uint32_t nan0 = 0, nan8 = 0;
-    if (p.format.fp8 == TK_E4M3FN) {
-      DEVICE_UNROLL
-      for (int i = 0; i < kWords; ++i)
-        nan0 |= nan_bytes_e4m3fn(w0[i]), nan8 |= nan_bytes_e4m3fn(w8[i]);
-    } else if (p.format.fp8 == TK_E4M3FNUZ) {
-      DEVICE_UNROLL
-      for (int i = 0; i < kWords; ++i)
-        nan0 |= nan_bytes_e4m3fnuz(w0[i]), nan8 |= nan_bytes_e4m3fnuz(w8[i]);
-    }
+    DEVICE_UNROLL
+    for (int i = 0; i < kWords; ++i)
+      nan0 |= nan_bytes_e4m3fnuz(w0[i]), nan8 |= nan_bytes_e4m3fnuz(w8[i]);
     nan0 &= 0x80808080u, nan8 &= 0x80808080u;
     if (!device::any((nan0 | nan8) != 0)) return;
     DEVICE_UNROLL
@@ -442,7 +444,7 @@ DEVICE_FUNCTION float fill_pair_table(const Codebook& book, uint8_t* table) {
   const float power =
       device::bit_cast<float>(static_cast<uint32_t>(device::min(261 - exponent, 254)) << 23);
   DEVICE_ROLLED
-  for (int i = device::thread(); i < kCodes * kCodes * kPairLanes; i += device::threads()) {
+  for (int i = device::thread(); i < kCodes * kCodes * kPairLanes; i += kStreamThreads) {
     const int entry = i / kPairLanes;
     const float first = book.data[entry % kCodes * book.stride] * power;
     const float second = book.data[entry / kCodes * book.stride] * power;
@@ -467,14 +469,13 @@ class Stream {
         head_tile_(kv_head_ * p.tiles + local_ % p.block_tiles + device::block_y()) {}
 
   DEVICE_FUNCTION void run(StageInfo* infos) {
+    device::allow_next_launch();
     const Runs runs = runs_of(p_.schedule);
-    if (runs.total == 0) return;
-    const Cut cut = cut_of(p_.schedule, runs.total);
+    const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
     const int part = device::block_x();
-    if (part >= cut.parts) return;
-    const int64_t begin = first_stage(cut, part);
-    const int stages = static_cast<int>(first_stage(cut, part + 1) - begin);
-    Copier copier(p_, find_stage(p_.schedule, runs, begin), stages);
+    if (part >= cut.parts) return device::wait_for_launch_before();
+    const int begin = first_stage(cut, part), stages = first_stage(cut, part + 1) - begin;
+    const Place place = find_stage(p_.schedule, runs, begin);
     const int stage_bytes = p_.schedule.stage_tiles * p_.tile.bytes;
     uint8_t* const ring = shared_ + p_.ring_at;
 
@@ -486,62 +487,87 @@ class Stream {
     const SharedAddress slots = device::shared_address(
         ring + wave_tile_ * p_.tile.bytes + kv_head_ * p_.tile.head_stride);
     float epsilon = 0, key_factor = p_.fp8_factor;
+    Planner planner(p_);
 
-    StageInfo last{};
-    int first_of_segment = 0, at = 0, free = 0;
-    last.row = -1;
-    // The first turns only start copies, the last one only finishes.
+    // Turn i attends to stage i, starts the copies of stage i + ring - 1 and plans stage i + ring.
+    // Stage i lies at i mod ring, what is known of it at i mod (ring + 1).
+    Segment segment{-1, 0, 0, 0};
+    int at = 0, info_at = 1;
     DEVICE_ROLLED
-    for (int i = 1 - p_.ring; i <= stages; ++i) {
-      StageInfo info{};
-      info.row = -1;
-      if (i >= 0 && i < stages) {
-        if (p_.ring == 4)
-          device::copy_async_wait<2>();
-        else if (p_.ring == 3)
-          device::copy_async_wait<1>();
-        else
-          device::copy_async_wait<0>();
-        if (i == 0) {
-          if constexpr (kKeyBits != 8) {
-            const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
-            epsilon = 1e-16f * power * power;
-            key_factor = device::divide(1, power);
+    for (int i = -p_.ring; i <= stages; ++i) {
+      if (i == 0) {
+        if constexpr (kKeyBits != 8) {
+          const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
+          epsilon = 1e-16f * power * power;
+          key_factor = device::divide(1, power);
+        }
+      }
+      if (p_.ring == 4)
+        device::copy_async_wait<2>();
+      else if (p_.ring == 3)
+        device::copy_async_wait<1>();
+      else
+        device::copy_async_wait<0>();
+      device::sync_block();
+
+      const int copied = i + p_.ring - 1, planned = i + p_.ring;
+      const int plan_at = info_at == 0 ? p_.ring : info_at - 1;
+      const int copy_at = plan_at == 0 ? p_.ring : plan_at - 1;
+      if (copied >= 0 && copied < stages) {
+        uint8_t* const to = ring + (at == 0 ? p_.ring - 1 : at - 1) * stage_bytes;
+        DEVICE_ROLLED
+        for (int t = 0; t < p_.schedule.stage_tiles; ++t) {
+          const int64_t offset = infos[copy_at].offsets[t];
+          if (offset >= 0) copy_tile(p_.tile, to + t * p_.tile.bytes, p_.cache + offset);
+        }
+      }
+      device::copy_async_commit();
+      if (wave_ == 0 && planned < stages)
+        planner.plan(planned == 0 ? nullptr : infos + copy_at, place, infos + plan_at);
+
+      if (i >= 0) {
+        const StageInfo* const info = infos + info_at;
+        const int row = i < stages ? info->row : -1;
+        if (row != segment.row) {
+          if (segment.row >= 0) finish(segment, part);
+          if (i == stages) break;
+          segment = {row, info->stage, 0, info->stages};
+          if (wave_tile_ < p_.wave_tiles) {
+            state_.clear();
+            if (i == 0) device::wait_for_launch_before();
+            math_.load_queries(p_, row, head_tile_);
           }
         }
-        device::sync_block();
-      }
-      copier.start(ring + free * stage_bytes, infos + free);
-      free = free + 1 == p_.ring ? 0 : free + 1;
-      if (i < 0) continue;
-      if (i < stages) info = infos[at];
-      if (info.row != last.row) {
-        if (last.row >= 0) finish(last, first_of_segment, part);
-        if (i == stages) break;
-        state_.clear();
-        first_of_segment = info.stage;
-        if (wave_tile_ < p_.wave_tiles) math_.load_queries(p_, info.row, head_tile_);
-      }
-      if (wave_tile_ < p_.wave_tiles)
-        DEVICE_ROLLED
-      for (int d = 0; d < p_.depth; ++d) {
-          const int tile = wave_tile_ + d * p_.wave_tiles;
-          const int tokens =
-              tokens_from(p_.schedule, info.tokens, info.stage * p_.schedule.stage_tiles + tile);
-          if (tokens > 0 && (info.live >> tile & 1))
+        segment.last = info->stage;
+        if (wave_tile_ < p_.wave_tiles) {
+          DEVICE_ROLLED
+          for (int d = 0; d < p_.depth; ++d) {
+            const int tile = wave_tile_ + d * p_.wave_tiles;
+            if (info->offsets[tile] < 0) continue;
+            const int tokens = tokens_from(p_.schedule, info->tokens,
+                                           segment.last * p_.schedule.stage_tiles + tile);
             math_.attend(
-                p_, slots + static_cast<uint32_t>(at * stage_bytes + d * p_.wave_tiles * p_.tile.bytes),
+                p_,
+                slots + static_cast<uint32_t>(at * stage_bytes + d * p_.wave_tiles * p_.tile.bytes),
                 tokens, lane_table, epsilon, key_factor, state_);
+          }
         }
-      last = info;
+      }
       at = at + 1 == p_.ring ? 0 : at + 1;
+      info_at = info_at == p_.ring ? 0 : info_at + 1;
     }
     device::copy_async_wait<0>();
+    device::wait_for_launch_before();
   }
 
  private:
-  // Writes the result of a segment, the stages [first, last.stage] of a sequence.
-  DEVICE_FUNCTION void finish(const StageInfo& last, int first, int part) {
+  // The stages of a sequence that this block has.
+  struct Segment {
+    int row, first, last, stages;  // stages: of the whole sequence
+  };
+
+  // Writes the result of a segment.
+  DEVICE_FUNCTION void finish(const Segment& s, int part) {
     merge_tiles();
     if (wave_tile_ != 0) return;
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
@@ -558,9 +584,9 @@ class Stream {
       DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) state_.output[m][i] += device::shuffle_xor(state_.output[m][i], 2);
 
-    const bool whole = first == 0 && last.stage + 1 == last.stages;
-    const int64_t slot = whole ? int64_t{2} * p_.schedule.parts + last.row
-                               : int64_t{2} * part + (first == 0);
+    const bool whole = s.first == 0 && s.last + 1 == s.stages;
+    const int64_t slot =
+        whole ? int64_t{2} * p_.schedule.parts + s.row : int64_t{2} * part + (s.first == 0);
     const int in_group = head_tile_ % p_.tiles * p_.tile_heads;
     DEVICE_UNROLL
     for (int c = 0; c < 2; ++c) {
@@ -626,7 +652,7 @@ class Stream {
 
 template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
 DEVICE_KERNEL_BLOCKS(kStreamThreads, stream_blocks(kDim)) decode_stream(StreamParams p) {
-  DEVICE_SHARED(StageInfo, infos, kMostRing);
+  DEVICE_SHARED(StageInfo, infos, kMostRing + 1);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   Stream<kKeyBits, kValueBits, kDim, kPacked>(p, device::data(shared)).run(device::data(infos));
 }

@@ -90,6 +90,20 @@ DEVICE_FUNCTION uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
+// Two e4m3fn bytes as f16, exactly; a NaN byte gives a NaN.
+DEVICE_FUNCTION uint32_t e4m3fn_to_f16x2(uint32_t bytes) {
+  uint32_t out;
+#if __CUDA_ARCH__ >= 890
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.rn.f16x2.e4m3x2 %0, l; }" : "=r"(out) : "r"(bytes));
+#else
+  const uint32_t x = __byte_perm(bytes, 0, 0x1404);  // each in the upper byte of a half
+  const uint32_t nan = ((x & 0x7f007f00u) + 0x01000100u) & 0x80008000u;
+  // Exponent and mantissa where f16 has them are the value times 2^-8, denormals included.
+  out = multiply_f16x2((x & 0x80008000u) | ((x >> 1) & 0x3f803f80u), 0x5c005c00u);
+  out |= nan - (nan >> 15);
+#endif
+  return out;
+}
 
 // Math.
 DEVICE_FUNCTION float exp2_fast(float x) {

@@ -49,4 +49,11 @@ void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_sh
   }
 }
 
+template <class... Params, class... Arguments>
+void launch_overlapping(void (*kernel)(Params...), Grid grid, int threads,
+                        size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
+  launch(kernel, grid, threads, dynamic_shared_bytes, stream,
+         std::forward<Arguments>(arguments)...);
+}
+
 }  // namespace device

@@ -78,6 +78,10 @@ float high_half(uint32_t pair) {
 inline uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
   return pack_halves<f16>(low_half<f16>(a) * low_half<f16>(b), high_half<f16>(a) * high_half<f16>(b));
 }
+inline uint32_t e4m3fn_to_f16x2(uint32_t bytes) {
+  return pack_halves<f16>(decode_e4m3fn(static_cast<uint8_t>(bytes & 255)),
+                          decode_e4m3fn(static_cast<uint8_t>(bytes >> 8 & 255)));
+}
 
 // Math.
 inline float exp2_fast(float x) {
