@@ -60,21 +60,26 @@ struct StageInfo {
   int64_t offsets[kMostStageTiles];  // of its tiles in the cache; -1: no such tile, or no such page
 };
 
-DEVICE_FUNCTION void copy_tile(const TileLayout& tile, uint8_t* to, const uint8_t* from) {
-  constexpr int kStep = kStreamThreads * 16, kAtOnce = 4;
-  int at = device::thread() * 16;
+// Copies a tile, 16 bytes a thread and step.
+DEVICE_FUNCTION void copy_tile(const TileLayout& tile, SharedAddress to, const uint8_t* from) {
+  constexpr int kStep = kStreamThreads * 16;
+  int left = tile.bytes - device::thread() * 16;
   if (tile.runs == 1) {
-    to += at, from += at;
+    to += static_cast<uint32_t>(device::thread() * 16);
+    from += device::thread() * 16;
     DEVICE_ROLLED
-    for (; at < tile.bytes; at += kAtOnce * kStep, to += kAtOnce * kStep, from += kAtOnce * kStep)
-      DEVICE_UNROLL
-    for (int i = 0; i < kAtOnce; ++i)
-      if (at + i * kStep < tile.bytes) device::copy_async16(to + i * kStep, from + i * kStep, true);
+    for (; left > 0; left -= 4 * kStep, to += 4 * kStep, from += 4 * kStep) {
+      device::copy_async16_at<0>(to, from);
+      if (left > kStep) device::copy_async16_at<kStep>(to, from);
+      if (left > 2 * kStep) device::copy_async16_at<2 * kStep>(to, from);
+      if (left > 3 * kStep) device::copy_async16_at<3 * kStep>(to, from);
+    }
   } else {
     DEVICE_ROLLED
-    for (; at < tile.bytes; at += kStep) {
-      const int run = at / tile.run_bytes;
-      device::copy_async16(to + at, from + run * tile.run_stride + (at - run * tile.run_bytes), true);
+    for (; left > 0; left -= kStep) {
+      const int at = tile.bytes - left, run = at / tile.run_bytes;
+      device::copy_async16_at<0>(to + static_cast<uint32_t>(at),
+                                 from + run * tile.run_stride + (at - run * tile.run_bytes));
     }
   }
 }
@@ -477,15 +482,15 @@ class Stream {
     const int begin = first_stage(cut, part), stages = first_stage(cut, part + 1) - begin;
     const Place place = find_stage(p_.schedule, runs, begin);
     const int stage_bytes = p_.schedule.stage_tiles * p_.tile.bytes;
-    uint8_t* const ring = shared_ + p_.ring_at;
+    const SharedAddress ring = device::shared_address(shared_ + p_.ring_at);
 
     constexpr int kAlignment = pair_table_alignment(kKeyBits);
     uint8_t* const table =
         shared_ + (static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1));
     const SharedAddress lane_table =
         device::shared_address(table + device::lane() % kPairLanes * kPairBytes);
-    const SharedAddress slots = device::shared_address(
-        ring + wave_tile_ * p_.tile.bytes + kv_head_ * p_.tile.head_stride);
+    const SharedAddress slots =
+        ring + static_cast<uint32_t>(wave_tile_ * p_.tile.bytes + kv_head_ * p_.tile.head_stride);
     float epsilon = 0, key_factor = p_.fp8_factor;
     Planner planner(p_);
 
@@ -514,11 +519,12 @@ class Stream {
       const int plan_at = info_at == 0 ? p_.ring : info_at - 1;
       const int copy_at = plan_at == 0 ? p_.ring : plan_at - 1;
       if (copied >= 0 && copied < stages) {
-        uint8_t* const to = ring + (at == 0 ? p_.ring - 1 : at - 1) * stage_bytes;
+        SharedAddress to =
+            ring + static_cast<uint32_t>((at == 0 ? p_.ring - 1 : at - 1) * stage_bytes);
         DEVICE_ROLLED
-        for (int t = 0; t < p_.schedule.stage_tiles; ++t) {
+        for (int t = 0; t < p_.schedule.stage_tiles; ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
           const int64_t offset = infos[copy_at].offsets[t];
-          if (offset >= 0) copy_tile(p_.tile, to + t * p_.tile.bytes, p_.cache + offset);
+          if (offset >= 0) copy_tile(p_.tile, to, p_.cache + offset);
         }
       }
       device::copy_async_commit();

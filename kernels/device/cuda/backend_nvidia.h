@@ -126,6 +126,11 @@ struct Words2 {
 struct Words4 {
   uint32_t x[4];
 };
+template <int kOffset>
+DEVICE_FUNCTION void copy_async16_at(SharedAddress to, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%2], 16;" ::"r"(to), "l"(global), "n"(kOffset)
+               : "memory");
+}
 DEVICE_FUNCTION uint32_t load_shared2(SharedAddress a) {
   uint16_t x;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(a));

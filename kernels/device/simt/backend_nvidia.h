@@ -104,6 +104,11 @@ struct Words4 {
 inline SharedAddress shared_address(const void* shared) {
   return reinterpret_cast<SharedAddress>(shared);
 }
+template <int kOffset>
+void copy_async16_at(SharedAddress to, const void* global, Site site = Site::current()) {
+  device::copy_async16(reinterpret_cast<std::byte*>(to) + kOffset,
+                       static_cast<const std::byte*>(global) + kOffset, true, site);
+}
 template <class T>
 T load_shared(SharedAddress a, Site site) {
   if (a % sizeof(T)) simt::fail("load_shared: the address is not aligned to the size", site);
