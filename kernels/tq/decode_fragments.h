@@ -23,7 +23,14 @@ struct KeyPlace {
   int member, pair, half;
 };
 
+inline constexpr int wave_dim(int head_dim) { return head_dim == 256 ? 128 : head_dim; }
+
 DEVICE_FUNCTION KeyPlace key_place(int key_bits, int head_dim, int d) {
+  if (head_dim == 256) {  // two halves, each for a wave of its own
+    KeyPlace in_half = key_place(key_bits, 128, d % 128);
+    in_half.pair += d / 128 * 16;
+    return in_half;
+  }
   if (key_bits == 3 || (key_bits == 4 && head_dim % 32 != 0)) {  // a member's codes are contiguous
     const int own = head_dim / 4, r = d % own;
     return {d / own, r / 2, r % 2};
@@ -153,22 +160,17 @@ DEVICE_FUNCTION uint32_t nan_bytes_e4m3fnuz(uint32_t word) {
 }
 
 // A lane has kDim / 8 values of a token as fields; fields 2m and 2m + 1 are rows group and group + 8
-// of matrix m. A field of a token pair is a word, the even token in the lower half. Fields come in
-// blocks of kBlockFields.
-template <int kDim>
-inline constexpr int kBlockFields = kDim < 128 ? kDim / 8 : 16;
-
+// of matrix m. A field of a token pair is a word, the even token in the lower half. 
 template <int kValueBits>
 DEVICE_FUNCTION constexpr int field_bit(int field) {  // b of code * 2^(b - 24)
   if constexpr (kValueBits == 4) return field % 2 * 4;
   constexpr int kBits[] = {0, 3, 6, 0, 3};
-  return field % 16 == 15 ? 0 : kBits[field % 16 % 5];
+  return kBits[field % 5];  // field 15 is at 0 too
 }
 template <int kValueBits, int kDim>
 DEVICE_FUNCTION int field_dim(int group, int field) {
-  if constexpr (kDim < 128) return kDim / 8 * group + field;
-  if constexpr (kValueBits == 4) return 8 * (group + 8 * (field / 8)) + field % 8;
-  return 16 * (group + 8 * (field / 16)) + field % 16;
+  if constexpr (kDim == 128 && kValueBits == 4) return 8 * (group + field / 8 * 8) + field % 8;
+  return kDim / 8 * group + field;
 }
 
 DEVICE_FUNCTION void nibbles(uint32_t x, uint32_t* fields) {  // of two tokens' halfwords
@@ -195,18 +197,18 @@ DEVICE_FUNCTION void load_48_bits(SharedAddress a, uint32_t (&w)[2]) {
   w[1] = x1 >> shift;
 }
 
-// A block of fields of the tokens whose codes start at `even` and `odd`. For 4-bit codes of 128
-// dimensions and more these are multiples of 4 or off by 2, and a lane has the words group + 8 * i;
-// otherwise its codes are contiguous.
+// Fields of the tokens whose codes start at `even` and `odd`. For 4-bit codes of 128 dimensions these
+// are multiples of 4 or off by 2, and a lane has the words group and group + 8; otherwise its codes
+// are contiguous.
 template <int kValueBits, int kDim, int kEvenOff, int kOddOff>
-DEVICE_FUNCTION void load_fields(SharedAddress even, SharedAddress odd, int group, int block,
+DEVICE_FUNCTION void load_fields(SharedAddress even, SharedAddress odd, int group,
                                  uint32_t (&fields)[20]) {
   using device::load_shared4;
   using device::permute_bytes;
-  if constexpr (kDim >= 128 && kValueBits == 4) {
+  if constexpr (kDim == 128 && kValueBits == 4) {
     DEVICE_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const uint32_t at = static_cast<uint32_t>(4 * group + 32 * (2 * block + i));
+      const uint32_t at = static_cast<uint32_t>(4 * group + 32 * i);
       const SharedAddress a = even + at, b = odd + at;
       uint32_t low, high;  // halfwords of both tokens
       if constexpr (kEvenOff && kOddOff) {
@@ -222,10 +224,10 @@ DEVICE_FUNCTION void load_fields(SharedAddress even, SharedAddress odd, int grou
       nibbles(high, fields + 8 * i + 4);
     }
   } else {
-    constexpr int kBits = kValueBits * kBlockFields<kDim>;  // at most 48
+    constexpr int kBits = kValueBits * kDim / 8;  // at most 48
     uint32_t a[2], b[2];
-    if constexpr (kDim >= 128) {
-      const uint32_t at = static_cast<uint32_t>(6 * (group + 8 * block));
+    if constexpr (kDim == 128) {
+      const uint32_t at = static_cast<uint32_t>(6 * group);
       load_48_bits(even + at, a);
       load_48_bits(odd + at, b);
     } else {

@@ -17,7 +17,8 @@ inline constexpr int kLeastStages = 1;  // of a block
 struct Plan {
   int batch, query_heads, kv_heads, head_dim, group;
   int tiles, tile_heads, columns;  // decode_queries.h
-  int block_tiles, head_tiles, wave_tiles, depth, ring, merge_at, ring_at, shared_bytes;
+  int block_tiles, head_tiles, halves, wave_tiles, depth, ring;
+  int merge_at, scores_at, ring_at, shared_bytes;
   int page, page_tiles, capacity, parts;
   int rows;
   SlotFormat format;
@@ -62,7 +63,6 @@ inline Plan plan_of(const Args& a) {
   supported(q.size(2) == 64 || q.size(2) == 80 || q.size(2) == 96 || q.size(2) == 128 ||
                 q.size(2) == 256,
             "head_dim is none of 64, 80, 96, 128 and 256");
-  supported(cache.size(2) <= kWaves, "there are more than 8 KV heads");
   supported(capacity <= INT32_MAX / 2 && cache.size(0) <= INT32_MAX && q.size(0) * q.size(1) <= INT32_MAX / 64 && q.size(1) <= 1024 &&
                 slot <= 1 << 12,
             "the sizes are beyond 32 bits");
@@ -88,26 +88,32 @@ inline Plan plan_of(const Args& a) {
   p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
   p.columns = p.tile_heads <= 4 && p.head_dim >= 128 ? 4 : 8;  // fewer instances of small sizes
   p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
-  p.block_tiles = p.kv_heads * p.tiles <= kWaves ? p.tiles : 1;
+  p.halves = p.head_dim / wave_dim(p.head_dim);
+  p.block_tiles = p.kv_heads * p.tiles * p.halves <= kWaves ? p.tiles : 1;
   p.head_tiles = p.kv_heads * p.block_tiles;
+  const int units = p.head_tiles * p.halves;
+  supported(units <= kWaves, "there are more KV heads than a block has waves for");
   p.wave_tiles = 1;
-  while (2 * p.wave_tiles * p.head_tiles <= kWaves) p.wave_tiles *= 2;
+  while (2 * p.wave_tiles * units <= kWaves) p.wave_tiles *= 2;
 
   const int key_bits = p.format.key_bits, alignment = pair_table_alignment(key_bits);
   p.merge_at = pair_table_bytes(key_bits) + alignment - 16;
-  p.ring_at = p.merge_at;
-  if (p.wave_tiles > 1) p.ring_at += p.head_tiles * merge_floats(p.head_dim) * 32 * 4;
-  const int budget = static_cast<int>(device::shared_bytes_of_block()) / stream_blocks(p.head_dim) -
-                     p.ring_at - 2048;  // static arrays, and what a block costs
-
-  const int tiles = budget / p.tile.bytes;  // that fit
-  p.depth = tiles >= 6 * p.wave_tiles ? 2 : 1;
-  p.ring = tiles / (p.depth * p.wave_tiles);
-  if (p.ring > kMostRing) p.ring = kMostRing;
+  p.scores_at = p.merge_at;
+  if (p.wave_tiles > 1) p.scores_at += units * merge_floats(wave_dim(p.head_dim)) * 32 * 4;
+  p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
+  // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
+  for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {
+    const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
+                       2048;  // static arrays, and what a block costs
+    const int tiles = budget / p.tile.bytes;  // that fit
+    p.depth = tiles >= 6 * p.wave_tiles ? 2 : 1;
+    p.ring = tiles / (p.depth * p.wave_tiles);
+    if (p.ring > kMostRing) p.ring = kMostRing;
+    p.parts = device::multiprocessors() * blocks;
+  }
   supported(p.ring >= 2, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
                              " bytes do not fit shared memory");
   p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
-  p.parts = device::multiprocessors() * stream_blocks(p.head_dim);
   return p;
 }
 
@@ -140,15 +146,16 @@ void with_dim(int head_dim, F f) {
   }
 }
 
-// The instance of a call: f(key bits, value bits, head_dim, packed) as constants.
+// The instance of a call: f(key bits, value bits, dimensions of a wave, packed) as constants.
 template <class F>
 void with_instance(const Plan& p, F f) {
   const auto with_bits = [&](auto key, auto value) {
     with_dim(p.head_dim, [&](auto dim) {
-      if constexpr (dim() >= 128) {
-        if (p.columns == 4) return f(key, value, dim, std::true_type());
+      constexpr std::integral_constant<int, wave_dim(dim())> own;
+      if constexpr (own() == 128) {
+        if (p.columns == 4) return f(key, value, own, std::true_type());
       }
-      f(key, value, dim, std::false_type());
+      f(key, value, own, std::false_type());
     });
   };
   constexpr std::integral_constant<int, 3> k3;
@@ -225,10 +232,12 @@ struct DecodeSm80 {
     s.tile_heads = plan.tile_heads;
     s.block_tiles = plan.block_tiles;
     s.head_tiles = plan.head_tiles;
+    s.halves = plan.halves;
     s.wave_tiles = plan.wave_tiles;
     s.depth = plan.depth;
     s.ring = plan.ring;
     s.merge_at = plan.merge_at;
+    s.scores_at = plan.scores_at;
     s.ring_at = plan.ring_at;
     with_instance(plan, [&](auto key, auto value, auto dim, auto packed) {
       device::launch_overlapping(decode_stream<key(), value(), dim(), packed()>,

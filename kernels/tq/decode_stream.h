@@ -12,12 +12,13 @@
 namespace tq {
 
 // Always 8 waves, also where there are fewer head tiles: copies step by a constant then. Registers
-// bind: at 128 a thread two blocks fit a multiprocessor; 256 dimensions take more. (A ninth wave that
-// only copies would leave 96: registers are shared out in fours of waves.)
+// bind: at 128 a thread two blocks fit a multiprocessor, and 128 dimensions fit those; of 256, two
+// waves take half each and add up their scores. (A ninth wave that only copies would leave 96:
+// registers are shared out in fours of waves.)
 inline constexpr int kWaves = 8, kStreamThreads = kWaves * 32;
 inline constexpr int kMostRing = 4;
 inline constexpr int kMostStageTiles = 16;
-inline constexpr int stream_blocks(int head_dim) { return head_dim == 256 ? 1 : 2; }
+inline constexpr int kStreamBlocks = 2;  // of a multiprocessor
 
 // How a tile comes from the cache: `runs` runs of contiguous bytes that are laid end to end in
 // shared memory, where a token and a KV head then have their own strides.
@@ -41,16 +42,17 @@ struct StreamParams {
   const uint32_t* queries;  // decode_queries.h
   const float* gains;
   float fp8_factor;
-  float* partial;  // [2 * parts + B][Hq][D]: decode_schedule.h
+  float* partial;  // [2 * parts + B][Hq][head_dim]: decode_schedule.h
   float* partial_lse;
   int query_heads, group;
   int tiles, tile_heads;  // of a KV head: tiles of at most tile_heads query heads
   int block_tiles;        // of these, how many a block takes: all, or one (block_y)
   int head_tiles;         // of a block: KV heads * block_tiles
+  int halves;             // of the dimensions: 2 for 256
   int wave_tiles;         // tiles that a stage has beside each other, for waves
   int depth;              // tiles of a wave in a stage: stage_tiles = wave_tiles * depth
   int ring;               // stages in shared memory
-  int merge_at, ring_at;  // in shared memory, behind the pair table
+  int merge_at, scores_at, ring_at;  // in shared memory, behind the pair table
 };
 
 // What all waves know of a stage.
@@ -89,9 +91,9 @@ class Planner {
  public:
   DEVICE_FUNCTION explicit Planner(const StreamParams& p) : p_(p) {}
 
-  // The stage behind `last`, or the first.
-  DEVICE_FUNCTION void plan(const StageInfo* last, Place first, StageInfo* info) {
-    int row = first.row, stage = first.stage, stages, tokens;
+  // The stage behind `last`, or the one that `info` names already.
+  DEVICE_FUNCTION void plan(const StageInfo* last, StageInfo* info) {
+    int row = info->row, stage = info->stage, stages, tokens;
     if (last) {
       row = last->row, stage = last->stage + 1, stages = last->stages, tokens = last->tokens;
       if (stage == stages) {
@@ -190,7 +192,9 @@ struct Attention {
 };
 
 // What a lane hands over where waves share a head.
-inline constexpr int merge_floats(int head_dim) { return head_dim / 4 + 7; }
+inline constexpr int merge_floats(int wave_dim) { return wave_dim / 4 + 7; }
+// And where they share its dimensions.
+inline constexpr int kHalfFloats = 6, kScoresBytes = 2 * kWaves * kHalfFloats * 32 * 4;
 
 // The unit for scales of up to `scale`.
 DEVICE_FUNCTION float unit_for(float scale) {
@@ -208,10 +212,14 @@ struct TileMath {
   uint32_t query[kSteps][kQueryRegisters];
   float gain[2];  // of the lane's columns
 
+  int half;
+
   DEVICE_FUNCTION void load_queries(const StreamParams& p, int row, int head_tile) {
     const int lane = device::lane(), columns = kPacked ? 4 : 8;
-    const int64_t tile = int64_t{row} * p.head_tiles + head_tile;
-    const uint32_t* from = p.queries + (tile * kSteps * device::kWave + lane) * kQueryRegisters;
+    const int64_t tile = int64_t{row} * (p.query_heads / p.group * p.tiles) + head_tile;
+    const uint32_t* from =
+        p.queries +
+        ((tile * p.halves + half) * kSteps * device::kWave + lane) * kQueryRegisters;
     DEVICE_UNROLL
     for (int s = 0; s < kSteps; ++s)
       DEVICE_UNROLL
@@ -223,14 +231,17 @@ struct TileMath {
 
   // Dot products of the tile's tokens with the queries, and for norm correction the squares of the
   // keys: s[0], s[1] of token `group`, s[2], s[3] of token group + 8.
-  DEVICE_FUNCTION void dot_products(const StreamParams& p, SharedAddress slot0, SharedAddress slot8,
+  DEVICE_FUNCTION void dot_products(const StreamParams& p, SharedAddress slots,
                                     SharedAddress lane_table, float (&s)[4],
                                     float (&squares)[2]) const {
     constexpr int kWords = kKeyWords<kKeyBits, kDim>;
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    const SharedAddress codes0 =
+        slots + static_cast<uint32_t>(group * p.tile.token_stride + 16 * kKeyBits * half);
+    const SharedAddress codes8 = codes0 + static_cast<uint32_t>(8 * p.tile.token_stride);
     uint32_t w0[kWords], w8[kWords];
-    load_key_words<kKeyBits, kDim>(slot0, member, w0);
-    load_key_words<kKeyBits, kDim>(slot8, member, w8);
+    load_key_words<kKeyBits, kDim>(codes0, member, w0);
+    load_key_words<kKeyBits, kDim>(codes8, member, w8);
     float d0[4] = {}, d8[4] = {};
     if constexpr (kKeyBits == 8) {
       const auto multiply = [&](bool e4m3fn) {
@@ -325,23 +336,21 @@ struct TileMath {
     if (nan8) s[2] = s[3] = device::nan();
   }
 
-  // One tile: `tokens` of its 16 are live. `slots` is the first token's slot of the KV head.
-  DEVICE_FUNCTION void attend(const StreamParams& p, SharedAddress slots, int tokens,
-                              SharedAddress lane_table, float epsilon, float key_factor,
-                              State& state) const {
+  // Takes a tile into the state: s and squares are its dot products, `tokens` of its 16 tokens are
+  // live, `slots` is the first token's slot of the KV head. `key_constant`: what is added to the squares
+  // for norm correction; without it, and for fp8 keys, a factor of all scores.
+  DEVICE_FUNCTION void attend(const StreamParams& p, SharedAddress slots, int tokens, float (&s)[4],
+                              const float (&squares)[2], float key_constant, State& state) const {
     const int group = device::lane() / 4;
     const SharedAddress slot0 = slots + static_cast<uint32_t>(group * p.tile.token_stride);
     const SharedAddress slot8 = slot0 + static_cast<uint32_t>(8 * p.tile.token_stride);
-    float s[4], squares[2];
-    dot_products(p, slot0, slot8, lane_table, s, squares);
-
     float scale0 = load_half(slot0 + p.format.scale_at), zero0 = load_half(slot0 + p.format.zero_at);
     float scale8 = load_half(slot8 + p.format.scale_at), zero8 = load_half(slot8 + p.format.zero_at);
-    float factor0 = key_factor, factor8 = key_factor;
+    float factor0 = key_constant, factor8 = key_constant;
     if constexpr (kKeyBits != 8) {
       if (p.norm_correction) {
-        factor0 = device::rsqrt_fast(squares[0] + epsilon);
-        factor8 = device::rsqrt_fast(squares[1] + epsilon);
+        factor0 = device::rsqrt_fast(squares[0] + key_constant);
+        factor8 = device::rsqrt_fast(squares[1] + key_constant);
       }
       factor0 *= load_half(slot0 + p.format.norm_at);
       factor8 *= load_half(slot8 + p.format.norm_at);
@@ -402,35 +411,30 @@ struct TileMath {
     }
     const uint32_t stride = static_cast<uint32_t>(p.tile.token_stride);
     const SharedAddress codes =
-        slots + (2 * member * stride + static_cast<uint32_t>(p.format.value_at));
-    constexpr bool kWords = kValueBits == 4 && kDim >= 128;  // loaded as such where they lie so
+        slots + (2 * member * stride + static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half));
+    constexpr bool kWords = kValueBits == 4 && kDim == 128;  // loaded as such where they lie so
     const bool even_off = kWords && kKeyBits != 8 && (codes & 2) != 0;
     const bool odd_off = kWords && kKeyBits != 8 && ((codes + stride) & 2) != 0;
+    uint32_t x0[20], x8[20];
+    const auto load = [&](auto even, auto odd) {
+      load_fields<kValueBits, kDim, even(), odd()>(codes, codes + stride, group, x0);
+      load_fields<kValueBits, kDim, even(), odd()>(codes + 8 * stride, codes + 9 * stride, group, x8);
+    };
+    constexpr std::integral_constant<int, 0> at_word;
+    constexpr std::integral_constant<int, 1> off;
+    if (!even_off && !odd_off)
+      load(at_word, at_word);
+    else if (even_off && odd_off)
+      load(off, off);
+    else if (even_off)
+      load(off, at_word);
+    else
+      load(at_word, off);
     DEVICE_UNROLL
-    for (int block = 0; block < (kDim + 127) / 128; ++block) {
-      uint32_t x0[20], x8[20];
-      const auto load = [&](auto even, auto odd) {
-        load_fields<kValueBits, kDim, even(), odd()>(codes, codes + stride, group, block, x0);
-        load_fields<kValueBits, kDim, even(), odd()>(codes + 8 * stride, codes + 9 * stride, group,
-                                                     block, x8);
-      };
-      constexpr std::integral_constant<int, 0> at_word;
-      constexpr std::integral_constant<int, 1> off;
-      if (!even_off && !odd_off)
-        load(at_word, at_word);
-      else if (even_off && odd_off)
-        load(off, off);
-      else if (even_off)
-        load(off, at_word);
-      else
-        load(at_word, off);
-      DEVICE_UNROLL
-      for (int m = 0; m < kBlockFields<kDim> / 2; ++m) {
-        const uint32_t a[4] = {x0[2 * m], x0[2 * m + 1], x8[2 * m], x8[2 * m + 1]};
-        device::multiply_16x8x16<f16>(state.output[8 * block + m], a, b);
-        if constexpr (!kPacked)
-          device::multiply_16x8x16<f16>(state.output[8 * block + m], a, b_rest);
-      }
+    for (int m = 0; m < State::kMatrices; ++m) {
+      const uint32_t a[4] = {x0[2 * m], x0[2 * m + 1], x8[2 * m], x8[2 * m + 1]};
+      device::multiply_16x8x16<f16>(state.output[m], a, b);
+      if constexpr (!kPacked) device::multiply_16x8x16<f16>(state.output[m], a, b_rest);
     }
   }
 };
@@ -469,9 +473,11 @@ class Stream {
 
  public:
   DEVICE_FUNCTION Stream(const StreamParams& p, uint8_t* shared)
-      : p_(p), shared_(shared), wave_(device::wave()), local_(wave_ % p.head_tiles),
-        kv_head_(local_ / p.block_tiles), wave_tile_(wave_ / p.head_tiles),
-        head_tile_(kv_head_ * p.tiles + local_ % p.block_tiles + device::block_y()) {}
+      : p_(p), shared_(shared), wave_(device::wave()), unit_(wave_ % (p.head_tiles * p.halves)),
+        wave_tile_(wave_ / (p.head_tiles * p.halves)), kv_head_(unit_ / p.halves / p.block_tiles),
+        head_tile_(kv_head_ * p.tiles + unit_ / p.halves % p.block_tiles + device::block_y()) {
+    math_.half = unit_ % p.halves;
+  }
 
   DEVICE_FUNCTION void run(StageInfo* infos) {
     device::allow_next_launch();
@@ -480,7 +486,11 @@ class Stream {
     const int part = device::block_x();
     if (part >= cut.parts) return device::wait_for_launch_before();
     const int begin = first_stage(cut, part), stages = first_stage(cut, part + 1) - begin;
-    const Place place = find_stage(p_.schedule, runs, begin);
+    if (wave_ == 0) {
+      const Place place = find_stage(p_.schedule, runs, begin);
+      if (device::lane() == 0) infos->row = place.row, infos->stage = place.stage;
+      device::sync_wave();
+    }
     const int stage_bytes = p_.schedule.stage_tiles * p_.tile.bytes;
     const SharedAddress ring = device::shared_address(shared_ + p_.ring_at);
 
@@ -491,20 +501,19 @@ class Stream {
         device::shared_address(table + device::lane() % kPairLanes * kPairBytes);
     const SharedAddress slots =
         ring + static_cast<uint32_t>(wave_tile_ * p_.tile.bytes + kv_head_ * p_.tile.head_stride);
-    float epsilon = 0, key_factor = p_.fp8_factor;
+    float key_constant = p_.fp8_factor;
     Planner planner(p_);
 
     // Turn i attends to stage i, starts the copies of stage i + ring - 1 and plans stage i + ring.
     // Stage i lies at i mod ring, what is known of it at i mod (ring + 1).
     Segment segment{-1, 0, 0, 0};
-    int at = 0, info_at = 1;
+    int at = 0, info_at = 1;  // of stage -ring
     DEVICE_ROLLED
     for (int i = -p_.ring; i <= stages; ++i) {
       if (i == 0) {
         if constexpr (kKeyBits != 8) {
           const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
-          epsilon = 1e-16f * power * power;
-          key_factor = device::divide(1, power);
+          key_constant = p_.norm_correction ? 1e-16f * power * power : device::divide(1, power);
         }
       }
       if (p_.ring == 4)
@@ -529,7 +538,7 @@ class Stream {
       }
       device::copy_async_commit();
       if (wave_ == 0 && planned < stages)
-        planner.plan(planned == 0 ? nullptr : infos + copy_at, place, infos + plan_at);
+        planner.plan(planned == 0 ? nullptr : infos + copy_at, infos + plan_at);
 
       if (i >= 0) {
         const StageInfo* const info = infos + info_at;
@@ -545,18 +554,20 @@ class Stream {
           }
         }
         segment.last = info->stage;
-        if (wave_tile_ < p_.wave_tiles) {
-          DEVICE_ROLLED
-          for (int d = 0; d < p_.depth; ++d) {
-            const int tile = wave_tile_ + d * p_.wave_tiles;
-            if (info->offsets[tile] < 0) continue;
-            const int tokens = tokens_from(p_.schedule, info->tokens,
-                                           segment.last * p_.schedule.stage_tiles + tile);
-            math_.attend(
-                p_,
-                slots + static_cast<uint32_t>(at * stage_bytes + d * p_.wave_tiles * p_.tile.bytes),
-                tokens, lane_table, epsilon, key_factor, state_);
-          }
+        DEVICE_ROLLED
+        for (int d = 0; d < p_.depth; ++d) {
+          const int tile = wave_tile_ + d * p_.wave_tiles;
+          const bool live = wave_tile_ < p_.wave_tiles && info->offsets[tile] >= 0;
+          const SharedAddress here =
+              slots + static_cast<uint32_t>(at * stage_bytes + d * p_.wave_tiles * p_.tile.bytes);
+          float s[4] = {}, squares[2] = {};
+          if (live) math_.dot_products(p_, here, lane_table, s, squares);
+          if (kDim == 128 && p_.halves > 1) add_other_half(i * p_.depth + d, s, squares);
+          if (live)
+            math_.attend(p_, here,
+                         tokens_from(p_.schedule, info->tokens,
+                                     segment.last * p_.schedule.stage_tiles + tile),
+                         s, squares, key_constant, state_);
         }
       }
       at = at + 1 == p_.ring ? 0 : at + 1;
@@ -567,6 +578,23 @@ class Stream {
   }
 
  private:
+  // The waves of both halves of the dimensions get the sums of both. The buffer of one turn is read
+  // before the barrier of the next, so two take turns.
+  DEVICE_FUNCTION void add_other_half(int turn, float (&s)[4], float (&squares)[2]) {
+    float* const mine = reinterpret_cast<float*>(shared_ + p_.scores_at) +
+                        (turn % 2 * kWaves + wave_) * kHalfFloats * device::kWave + device::lane();
+    const float* const other = mine + (math_.half ? -1 : 1) * kHalfFloats * device::kWave;
+    DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i) mine[i * device::kWave] = s[i];
+    DEVICE_UNROLL
+    for (int i = 0; i < 2; ++i) mine[(4 + i) * device::kWave] = squares[i];
+    device::sync_block();
+    DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i) s[i] += other[i * device::kWave];
+    DEVICE_UNROLL
+    for (int i = 0; i < 2; ++i) squares[i] += other[(4 + i) * device::kWave];
+  }
+
   // The stages of a sequence that this block has.
   struct Segment {
     int row, first, last, stages;  // stages: of the whole sequence
@@ -605,10 +633,11 @@ class Stream {
       const float zero = none ? 0 : state_.zero[c] * inverse;
       const float codes = none ? 0 : device::divide(inverse, state_.unit);
       constexpr float kLn2 = 0.693147180559945309f;
-      if (group == 0)
+      if (group == 0 && math_.half == 0)
         p_.partial_lse[slot * p_.query_heads + head] =
             none ? -device::infinity() : (state_.limit[c] + device::log2(sum)) * kLn2;
-      float* const partial = p_.partial + (slot * p_.query_heads + head) * kDim;
+      float* const partial =
+          p_.partial + (slot * p_.query_heads + head) * p_.format.head_dim + math_.half * kDim;
       DEVICE_UNROLL
       for (int f = 0; f < kDim / 8; ++f) {
         const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(f)));
@@ -622,7 +651,7 @@ class Stream {
   DEVICE_FUNCTION void merge_tiles() {
     if (p_.wave_tiles == 1) return;
     float* const buffer = reinterpret_cast<float*>(shared_ + p_.merge_at) +
-                          local_ * merge_floats(kDim) * device::kWave + device::lane();
+                          unit_ * merge_floats(kDim) * device::kWave + device::lane();
     DEVICE_ROLLED
     for (int t = 1; t < p_.wave_tiles; ++t) {
       device::sync_block();  // the buffer has been read
@@ -651,13 +680,13 @@ class Stream {
 
   const StreamParams& p_;
   uint8_t* const shared_;
-  const int wave_, local_, kv_head_, wave_tile_, head_tile_;
+  const int wave_, unit_, wave_tile_, kv_head_, head_tile_;
   State state_;
   Math math_;
 };
 
 template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
-DEVICE_KERNEL_BLOCKS(kStreamThreads, stream_blocks(kDim)) decode_stream(StreamParams p) {
+DEVICE_KERNEL_BLOCKS(kStreamThreads, kStreamBlocks) decode_stream(StreamParams p) {
   DEVICE_SHARED(StageInfo, infos, kMostRing + 1);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   Stream<kKeyBits, kValueBits, kDim, kPacked>(p, device::data(shared)).run(device::data(infos));
