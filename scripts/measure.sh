@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The folder of this machine in results/baselines: every preset of qsa-bench and tq-bench on its largest GPU.
-# Each case runs in a child process; an interrupted run goes on where it was. Without a GPU: exit 77.
+# The folder of this machine in results/baselines: its roofs and every preset of qsa-bench and tq-bench on its largest
+# GPU, and a page of all of it. A preset is one process; where that breaks, its other cases get one each. An interrupted
+# run goes on where it was. Without a GPU: exit 77. A tree without its history is told its revision by TOOLKIT_GIT_SHA.
 # usage: scripts/measure.sh [--bin FOLDER] [--out FOLDER] [further flags of `run`, e.g. --l2 both]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,7 +46,12 @@ for tool in qsa-bench tq-bench; do
   for preset in $("$bin/$tool" list | awk '$1 == "preset" { print $2 }'); do
     say "$tool: $preset"
     status=0
-    "$bin/$tool" run -p "$preset" -d "$device" --isolate --resume --csv "$part" "$@" || status=$?
+    "$bin/$tool" run -p "$preset" -d "$device" --roofs --resume --csv "$part" "$@" || status=$?
+    case $status in
+      5 | 134 | 136 | 137 | 139)  # a case broke the GPU's context or the process
+        status=0
+        "$bin/$tool" run -p "$preset" -d "$device" --isolate --roofs --resume --csv "$part" "$@" || status=$? ;;
+    esac
     # 130 and 143: interrupted. 3 is noise, 77 a preset without a case here; both have their rows.
     [ "$status" -lt 128 ] || exit "$status"
     case $status in 0 | 77) ;; 3) [ "$worst" != 0 ] || worst=3 ;; *) worst=$status ;; esac
@@ -53,4 +59,5 @@ for tool in qsa-bench tq-bench; do
   mv "$part" "$out/$tool.csv"
   say "wrote: $out/$tool.csv"
 done
+"$bin/qsa-bench" report "$out"/{qsa,tq}-bench.csv --html "$out/report.html" --md "$out/report.md"
 exit "$worst"

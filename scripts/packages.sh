@@ -3,7 +3,7 @@
 # Debian 12 is tried; Ubuntu 24.04 has the same package names and is untried.
 
 required_packages="build-essential cmake ninja-build ccache git ca-certificates libcli11-dev libbenchmark-dev
-  libeigen3-dev libfccp-dev nlohmann-json3-dev libgtest-dev libfmt-dev libboost-context-dev"
+  libeigen3-dev nlohmann-json3-dev libgtest-dev libfmt-dev libboost-context-dev"
 # Device-only compilation for gfx942/gfx950; its tests are skipped where no archive has it.
 optional_packages="clang-22 lld-22"
 
@@ -75,12 +75,12 @@ place_ccache() {
   say "ccache: $cache is not writable; using $CCACHE_DIR"
 }
 
-# configure_and_build BUILD_DIR [targets...]
+# configure_and_build BUILD_DIR [targets...]; TOOLKIT_GIT_SHA is the revision of a tree without its history.
 configure_and_build() {
   local dir=$1
   shift
   place_ccache
-  cmake -S . -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$dir.configure.log" 2>&1 || {
+  cmake -S . -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTOOLKIT_GIT_SHA="${TOOLKIT_GIT_SHA-}" >"$dir.configure.log" 2>&1 || {
     cat "$dir.configure.log"
     say "error: configuring failed, see above"
     return 1

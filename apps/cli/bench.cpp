@@ -102,6 +102,7 @@ int bench(const Tool& tool, const VerbName& verb, const Options& options) {
   Session session(tool, verb, options);
   const std::vector<Loaded> loaded = load_all(tool, options, session);
   if (session.is_child()) {
+    take_roofs(session, target);
     if (options.load.empty())
       time_planned(session, target, plan.cases.at(options.isolated_case));
     else if (!loaded.empty())
@@ -120,11 +121,11 @@ int bench(const Tool& tool, const VerbName& verb, const Options& options) {
   const auto add = [&](const std::string& id, int index, auto row, auto work) {
     enlist(
         id,
-        [&session, &verb, &done, all, id, index, row, work]() -> double {
+        [&session, &target, &verb, &done, all, id, index, row, work]() -> double {
           if (session.should_stop()) return 0;
           session.progress(done++, all, id);
           if (!session.options().isolate) return work();
-          run_isolated(session, verb, index, row());
+          run_isolated(session, verb, index, row(), lines_of_roofs(target));
           return 0;
         },
         thrown);

@@ -49,12 +49,12 @@ std::vector<Profile> read_profiles() {
   return profiles;
 }
 
-// True where a build for the GPU architectures of `code` ("80-real;90a-real") runs on `arch` ("sm_86"):
+// True where a build for the GPU architectures of `code` ("80-real,90a-real") runs on `arch` ("sm_86"):
 // within a major version from its own minor one on; an architecture with a letter only on itself.
 bool has_code_for(const std::string& arch, std::string code) {
   const int wanted = std::stoi(arch.substr(3));
   for (char& c : code)
-    if (c == ';') c = ' ';
+    if (c == ',') c = ' ';
   std::istringstream words(code);
   for (std::string word; words >> word;) {
     size_t digits = 0;

@@ -72,14 +72,15 @@ class Child {
 
 }  // namespace
 
-void run_isolated(Session& session, const VerbName& verb, int index, const Row& fallback) {
+void run_isolated(Session& session, const VerbName& verb, int index, const Row& fallback,
+                  const std::string& roofs) {
   const Options& o = session.options();
   std::vector<std::string> words{std::string(session.tool().name), std::string(verb.word),
                                  fmt::format("--isolated-case={}", index)};
   words.insert(words.end(), o.words.begin(), o.words.end());
   for (bool more = true; more && !session.should_stop();) {
     Child child(session);
-    const auto end = harness::run_child(words, session.keys_of(fallback.text("case_id")),
+    const auto end = harness::run_child(words, roofs + session.keys_of(fallback.text("case_id")),
                                         o.timeout_s, [&](const std::string& line) {
                                           if (const auto message = harness::from_line(line))
                                             child.take(*message);

@@ -8,9 +8,10 @@
 
 namespace cli {
 
-// Runs case `index` of this very command in a child, and takes its rows over. A child that crashes
-// or hangs costs the row that it was at; another child goes on with the rest of the case.
-// `fallback`: the row for a child that dies before it begins any.
-void run_isolated(Session& session, const VerbName& verb, int index, const harness::Row& fallback);
+// Runs case `index` of this very command in a child, which gets `roofs` (lines_of_roofs), and takes
+// its rows over. A child that crashes or hangs costs the row that it was at; another child goes on
+// with the rest of the case. `fallback`: the row for a child that dies before it begins any.
+void run_isolated(Session& session, const VerbName& verb, int index, const harness::Row& fallback,
+                  const std::string& roofs = {});
 
 }  // namespace cli

@@ -110,11 +110,16 @@ void add_target(CLI::App& app, Options& o) {
       ->group("Where");
 }
 
-void add_sweeping(CLI::App& app, Options& o) {
-  constexpr const char* kGroup = "Long sweeps";
+void add_isolation(CLI::App& app, Options& o) {
   app.add_flag("--isolate", o.isolate,
                "a child process per case: a crash or a hang costs one row, the rest goes on")
-      ->group(kGroup);
+      ->group("Long sweeps");
+  app.add_option("--isolated-case", o.isolated_case)->group("");  // how --isolate starts itself
+}
+
+void add_sweeping(CLI::App& app, Options& o) {
+  constexpr const char* kGroup = "Long sweeps";
+  add_isolation(app, o);
   app.add_flag("--resume", o.resume, "do not run again what has a row in the file of --csv")
       ->group(kGroup);
   app.add_option("--mem-fraction", o.mem_fraction,
@@ -130,7 +135,6 @@ void add_sweeping(CLI::App& app, Options& o) {
   app.add_flag_function(
          "--no-progress", [&o](int64_t) { o.progress = 0; }, "none on a terminal either")
       ->group(kGroup);
-  app.add_option("--isolated-case", o.isolated_case)->group("");  // how --isolate starts itself
 }
 
 void add_judging(CLI::App& app, Options& o) {
@@ -240,6 +244,10 @@ void add_report(CLI::App& app, Options& o) {
   app.add_option("--html", o.html, "one page that needs no other file")->type_name("FILE");
   app.add_option("--md", o.markdown, "the same as Markdown")->type_name("FILE");
   app.add_option("--datasheets", o.datasheets, "peaks to show beside measured roofs")
+      ->type_name("FILE");
+  app.add_option("--peer", o.peer,
+                 "CSV op,shape,cold_us,warm_us of a peer's kernels on that device: one more "
+                 "implementation, side by side with ours")
       ->type_name("FILE");
 }
 
@@ -374,6 +382,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       add_target(app, o);
       add_judging(app, o);
       add_running(app, o);
+      add_isolation(app, o);
       add_reports(app, o);
       break;
     case Verb::bench:

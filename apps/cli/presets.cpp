@@ -2,64 +2,18 @@
 #include "cli/presets.h"
 
 #include <fmt/format.h>
-#include <libfccp/csv.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <utility>
 
 #include "harness/ops/names.h"
 #include "harness/plugins/errors.h"
+#include "harness/report/table.h"
 
 namespace cli {
 
 using harness::BadRequest;
-
-namespace {
-
-constexpr size_t kMostColumns = 64;
-
-std::vector<std::string> split_header(const std::string& line) {
-  std::vector<std::string> names(1);
-  for (const char c : line)
-    if (c == ',')
-      names.emplace_back();
-    else if (c != '"' && c != '\r' && c != ' ')
-      names.back() += c;
-  return names;
-}
-
-// fccp wants the number of columns at compile time: the file's own names first, then names that no
-// file has.
-template <size_t... I>
-std::vector<std::map<std::string, std::string>> read_rows(const std::string& file,
-                                                          std::index_sequence<I...>) {
-  const std::vector<std::string> header = [&] {
-    io::LineReader lines(file);
-    const char* line = lines.next_line();
-    return split_header(line ? line : "");
-  }();
-  if (header.size() > kMostColumns)
-    throw BadRequest(
-        fmt::format("{}: expected at most {} columns, got {}", file, kMostColumns, header.size()));
-  std::array<std::string, kMostColumns> names;
-  for (size_t i = 0; i < kMostColumns; ++i)
-    names[i] = i < header.size() ? header[i] : fmt::format("\x01{}", i);
-  io::CSVReader<kMostColumns, io::trim_chars<' '>, io::double_quote_escape<',', '"'>> csv(file);
-  csv.read_header(io::ignore_missing_column, names[I]...);
-  std::array<char*, kMostColumns> cells{};
-  std::vector<std::map<std::string, std::string>> rows;
-  while (csv.read_row(cells[I]...)) {
-    auto& row = rows.emplace_back();
-    for (size_t i = 0; i < header.size(); ++i)
-      if (cells[i] && *cells[i]) row[header[i]] = cells[i];
-  }
-  return rows;
-}
-
-}  // namespace
 
 std::filesystem::path datasets_folder() {
   if (const char* set = std::getenv("TOOLKIT_DATASETS"); set && *set) return set;
@@ -85,17 +39,18 @@ std::vector<Preset> read_presets(const Tool& tool) {
   for (const auto family : tool.families) {
     const auto file = datasets_folder() / "presets" /
                       (family == "tq" ? "turboquant.csv" : fmt::format("{}.csv", family));
-    try {
-      for (auto& cells : read_rows(file.string(), std::make_index_sequence<kMostColumns>())) {
-        const std::string name = cells["preset"];
-        if (name.empty())
-          throw BadRequest(fmt::format("{}: a row has no name in column preset", file.string()));
-        cells.erase("preset");
-        presets.push_back({name, std::string(family), std::move(cells)});
-      }
-    } catch (const io::error::base& e) {
-      throw BadRequest(fmt::format(
-          "presets: {} (TOOLKIT_DATASETS names the folder that holds presets/)", e.what()));
+    if (std::error_code error; !std::filesystem::exists(file, error))
+      throw BadRequest(
+          fmt::format("presets: {} is not there (TOOLKIT_DATASETS names the folder that holds "
+                      "presets/)",
+                      file.string()));
+    for (auto& record : harness::read_table(file.string(), {"preset"}).records) {
+      const std::string name = record.text("preset");
+      if (name.empty())
+        throw BadRequest(
+            fmt::format("{}:{}: no name in column preset", file.string(), record.line));
+      record.cells.erase("preset");
+      presets.push_back({name, std::string(family), std::move(record.cells)});
     }
   }
   return presets;

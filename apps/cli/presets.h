@@ -20,8 +20,8 @@ std::filesystem::path datasets_folder();
 
 struct Preset {
   std::string name;
-  std::string family;                        // "qsa", "tq"
-  std::map<std::string, std::string> cells;  // column -> text, empty cells left out
+  std::string family;                                     // "qsa", "tq"
+  std::map<std::string, std::string, std::less<>> cells;  // column -> text, empty ones left out
   // What of it concerns an op.
   harness::Coordinates coordinates(const harness::Card& card) const;
 };

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "cli/dump_flags.h"
+#include "cli/isolate.h"
 #include "cli/session.h"
 #include "cli/target.h"
 #include "cli/verbs.h"
@@ -37,7 +38,10 @@ void check_fault(const std::string& fault) {
 class Replay {
  public:
   Replay(const Tool& tool, const VerbName& verb, const Options& options)
-      : options_(options), load_(load_options(options)), session_(tool, verb, options) {
+      : verb_(verb),
+        options_(options),
+        load_(load_options(options)),
+        session_(tool, verb, options) {
     check_fault(options.plant);
     try {
       target_.emplace(options);
@@ -48,10 +52,14 @@ class Replay {
   }
 
   int run() {
-    for (const auto& file : options_.files) {
-      if (session_.should_stop()) break;
+    for (size_t i = 0; i < options_.files.size() && !session_.should_stop(); ++i) {
+      const std::string& file = options_.files[i];
+      if (session_.is_child() && i != static_cast<size_t>(options_.isolated_case)) continue;
       try {
-        replay(file);
+        if (options_.isolate && !session_.is_child())
+          run_isolated(session_, verb_, static_cast<int>(i), row_of_file(file));
+        else
+          replay(file);
       } catch (const std::invalid_argument& e) {  // a Violation, or a flag that fits no file
         session_.bad_input(file, fmt::format("{}: {}", file, e.what()));
       } catch (const harness::BadFile& e) {
@@ -66,13 +74,16 @@ class Replay {
   }
 
  private:
-  void failed(const std::string& file, const std::string& reason) {
+  harness::Row row_of_file(const std::string& file) const {
     harness::Case none;
     none.id = file;
+    return session_.row_of(none, nullptr, "", shell_word(file));
+  }
+  void failed(const std::string& file, const std::string& reason) {
     Verdict v;
     v.status = Status::error;
     v.reason = reason;
-    session_.finish_row(session_.row_of(none, nullptr, "", shell_word(file)), v);
+    session_.finish_row(row_of_file(file), v);
   }
 
   void replay(const std::string& file) {
@@ -131,6 +142,7 @@ class Replay {
     session_.finish_row(std::move(row), outcome.verdict, outcome.survived);
   }
 
+  const VerbName& verb_;
   const Options& options_;
   const harness::LoadOptions load_;
   Session session_;

@@ -2,11 +2,13 @@
 // `report` of the benches: rows of any number of runs as one HTML page or Markdown text.
 #include <fmt/format.h>
 
-#include <memory>
+#include <filesystem>
+#include <set>
 
 #include "cli/exit_code.h"
 #include "cli/presets.h"
 #include "cli/verbs.h"
+#include "harness/compare/peers.h"
 #include "harness/plugins/errors.h"
 #include "harness/report/output.h"
 #include "harness/report/page.h"
@@ -14,7 +16,28 @@
 
 namespace cli {
 
-int report(const Tool&, const VerbName&, const Options& options) {
+namespace {
+
+void add_peers(const Tool& tool, const std::string& file, harness::PageInput& input) {
+  std::set<std::string> devices;
+  for (const auto& row : input.rows)
+    if (!row.text("time_us_median").empty()) devices.insert(row.text("device"));
+  if (devices.size() > 1)
+    throw harness::BadRequest(
+        fmt::format("--peer: its times are of one device, but the rows are of {}",
+                    fmt::join(devices, " and ")));
+  const harness::Peers peers((datasets_folder() / "peers" / "triton.csv").string(), file);
+  for (const auto& shape : peers.unknown())
+    fmt::print(stderr, "{}: {}: no case of ours is '{}'\n", tool.name, file, shape);
+  input.files.push_back(file);
+  input.peers = peer_rows(
+      peers, input.rows,
+      fmt::format("peer {}, not judged", std::filesystem::path(file).filename().string()));
+}
+
+}  // namespace
+
+int report(const Tool& tool, const VerbName&, const Options& options) {
   if (options.html.empty() && options.markdown.empty())
     throw harness::BadRequest("nothing to write: expected --html FILE, --md FILE or both");
   harness::PageInput input;
@@ -24,6 +47,7 @@ int report(const Tool&, const VerbName&, const Options& options) {
   input.datasheets = harness::read_datasheets(options.datasheets.empty()
                                                   ? (datasets_folder() / "devices.csv").string()
                                                   : options.datasheets);
+  if (!options.peer.empty()) add_peers(tool, options.peer, input);
   using harness::OutputFile;
   if (!options.html.empty())
     OutputFile(options.html, OutputFile::Mode::replace).write(harness::html_page(input));

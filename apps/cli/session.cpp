@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstring>
 #include <iostream>
 
 #include "cli/plan.h"
@@ -61,6 +62,8 @@ std::string who(const Row& row) {
   return row.text("impl").empty() ? backend : row.text("impl") + " on " + backend;
 }
 
+constexpr const char* kKeyLine = "key ";  // beside Session::kRoofLine
+
 bool is_bad(Status s) { return s != Status::pass && s != Status::skip && s != Status::unsupported; }
 
 // How far beyond or within the bound; exact outputs have none.
@@ -89,7 +92,7 @@ Session::Session(const Tool& tool, const VerbName& verb, const Options& options)
     reports_.open(make(path));
   };
   if (options.resume && options.csv != "-" && !options.csv.empty())
-    found_ = read_rows(options.csv);
+    found_ = read_earlier_rows(options.csv, tool.name, git_sha());
   else if (options.resume)
     throw harness::BadRequest("--resume goes on with the rows of a file: it needs --csv FILE");
   open(options.csv, harness::csv_sink);
@@ -97,6 +100,11 @@ Session::Session(const Tool& tool, const VerbName& verb, const Options& options)
   open(options.junit, harness::junit_sink);
   open(options.markdown, harness::markdown_sink);
   out_ = seen.contains("-") ? stderr : stdout;
+  if (!found_.empty() && (git_sha() == "unknown" || git_sha().ends_with("-dirty")))
+    say(
+        fmt::format("note: {} has rows of a build that calls itself '{}', as this one does; that "
+                    "they are the same binary is not checked",
+                    options.csv, git_sha()));
   watchdog_ = std::make_unique<harness::Watchdog>(options.timeout_s, [this] { return give_up(); });
   interrupt_ = std::make_unique<harness::Interrupt>([this](int s) { return interrupted(s); });
 }
@@ -104,7 +112,11 @@ Session::Session(const Tool& tool, const VerbName& verb, const Options& options)
 // The parent has opened the reports and holds the time limit; an interrupt is for it, too.
 void Session::prepare_child() {
   harness::die_with_parent();
-  for (std::string key; std::getline(std::cin, key);) found_[key] = "";
+  for (std::string line; std::getline(std::cin, line);)
+    if (line.starts_with(kRoofLine))
+      handed_roofs_.push_back(line.substr(std::strlen(kRoofLine)));
+    else if (line.starts_with(kKeyLine))
+      found_[line.substr(std::strlen(kKeyLine))] = {};
   watchdog_ = std::make_unique<harness::Watchdog>(0, [] { return 0; });
 }
 
@@ -179,7 +191,7 @@ std::string target_flags(const Options& o, const harness::Device* device,
   return text;
 }
 
-void Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
+Row Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
   if (options_.strict && v.status == Status::pass && !v.findings.empty()) {
     v.status = Status::fail;
     v.reason = "finding: " + v.findings.front();
@@ -192,7 +204,7 @@ void Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
       ::_exit(kPass);
     }
     stop_ = bad && options_.fail_fast;
-    return;
+    return row;
   }
   row.set("run_id", run_id_);
   row.set("status", std::string(name_of(v.status)));
@@ -219,6 +231,7 @@ void Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
   reports_.add(row);
   print(row, v);
   if (bad && options_.fail_fast) stop_ = true;
+  return row;
 }
 
 void Session::print(const Row& row, const Verdict& v) {
@@ -252,9 +265,9 @@ void Session::bad_input(const std::string& file, const std::string& what) {
   Row row = row_of(none, nullptr, "", shell_word(file));
   row.set("status", std::string(name_of(Status::error)));
   row.set("reason", what);
-  const bool known = found_.contains(row_key(row));
+  const Row* known = earlier(row);
   const std::lock_guard lock(mutex_);
-  if (!known) reports_.add(row);
+  known ? reports_.add_earlier(*known) : reports_.add(row);
   tally_.count_bad_input();
   if (options_.fail_fast) stop_ = true;
 }
@@ -275,22 +288,28 @@ bool Session::there(const Row& row) {
     return true;
   }
   if (!resumed_.insert(key).second) return true;
-  const Status status = status_from(it->second);
+  const Status status = status_from(it->second.text("status"));
+  reports_.add_earlier(it->second);
   const std::lock_guard lock(mutex_);
   // A row of the host times the oracle, which is not judged.
   if (is_bad(status) || row.text("backend") != "host") {
     tally_.count(status);
-    ++ops_[row.text("op")].by_status[it->second];
+    ++ops_[row.text("op")].by_status[std::string(name_of(status))];
   }
   return true;
+}
+
+const Row* Session::earlier(const Row& row) const {
+  const auto it = found_.find(row_key(row));
+  return it == found_.end() ? nullptr : &it->second;
 }
 
 std::string Session::keys_of(const std::string& case_id) const {
   std::string lines;
   for (const auto& key : finished_)
-    if (key_is_of(key, case_id)) lines += key + "\n";
-  for (const auto& [key, status] : found_)
-    if (key_is_of(key, case_id)) lines += key + "\n";
+    if (key_is_of(key, case_id)) lines += kKeyLine + key + "\n";
+  for (const auto& [key, row] : found_)
+    if (key_is_of(key, case_id)) lines += kKeyLine + key + "\n";
   return lines;
 }
 

@@ -50,17 +50,22 @@ class Session {
     return work();
   }
 
-  // Counts, writes and prints one row. `judged` is false for rows that time something which is no
-  // kernel under test.
-  void finish_row(harness::Row row, harness::Verdict verdict, bool survived = false,
-                  bool judged = true);
+  // Counts, writes and prints one row, and returns it as it is written. `judged` is false for rows
+  // that time something which is no kernel under test.
+  harness::Row finish_row(harness::Row row, harness::Verdict verdict, bool survived = false,
+                          bool judged = true);
   void bad_input(const std::string& file, const std::string& what);  // a file that cannot be judged
   bool should_stop() const { return stop_; }  // --fail-fast and a case did not pass
   // The row is there already (--resume, or an earlier child of this case) and counts as it is.
   bool there(const harness::Row& row);
+  // The row of --resume with that key; nullptr where there is none.
+  const harness::Row* earlier(const harness::Row& row) const;
   // In the child of an isolated case everything but messages to the parent is left out.
   bool is_child() const { return options_.isolated_case >= 0; }
-  std::string keys_of(const std::string& case_id) const;  // what is there of a case, for its child
+  // What is there of a case, for its child: a line each. Its other lines begin with kRoofLine.
+  std::string keys_of(const std::string& case_id) const;
+  static constexpr const char* kRoofLine = "roof ";
+  const std::vector<std::string>& handed_roofs() const { return handed_roofs_; }
   void progress(size_t done, size_t all, const std::string& case_id) {
     progress_.show(done, all, case_id);
   }
@@ -95,9 +100,10 @@ class Session {
   harness::Row current_;
   std::map<std::string, OpLine, std::less<>> ops_;
   bool stop_ = false;
-  std::map<std::string, std::string> found_;  // rows before this run: status by row_key
-  std::set<std::string> resumed_;             // those of them that belong to this run
-  std::set<std::string> finished_;            // rows of this run
+  std::map<std::string, harness::Row> found_;  // rows before this run, by row_key
+  std::set<std::string> resumed_;              // those of them that belong to this run
+  std::set<std::string> finished_;             // rows of this run
+  std::vector<std::string> handed_roofs_;      // by the parent: what follows kRoofLine
   Progress progress_;
   // Last: their threads use all of the above.
   std::unique_ptr<harness::Watchdog> watchdog_;

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "cli/options.h"
-#include "harness/measure/ceilings.h"
 #include "harness/ops/card.h"
 #include "harness/plugins/device.h"
 #include "harness/plugins/registry.h"
+#include "harness/report/row.h"
 
 namespace cli {
 
@@ -33,8 +33,8 @@ class Target {
   void check(const std::vector<const harness::Card*>& ops);
   harness::Registry& registry() { return registry_; }
 
-  // By device name: what measure_roofs found; nothing where no roofs were measured.
-  std::map<std::string, harness::Ceilings> ceilings;
+  // By device name: the rows that measure_roofs wrote; nothing where no roofs were measured.
+  std::map<std::string, std::vector<harness::Row>> roofs;
 
  private:
   const Options& options_;

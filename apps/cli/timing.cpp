@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "cli/work.h"
+#include "harness/measure/ceilings.h"
 #include "harness/measure/kernel_timer.h"
 #include "harness/measure/sampling.h"
 #include "harness/plugins/errors.h"
@@ -71,10 +72,12 @@ void set_readings(Row& row, const harness::GpuMonitor& monitor, const harness::S
   row.set("throttled", int64_t{s.discarded > 0});
 }
 
-void hold_to_noise(Verdict& v, const harness::Summary& s, double most) {
+void hold_to_noise(Verdict& v, const harness::Summary& s, double most, uint64_t reasons) {
+  const std::string why = harness::throttle_words(reasons);
   if (s.discarded)
     append(v.reason, fmt::format("{} throttled samples {}", s.discarded,
                                  s.all_throttled ? "and no other" : "discarded"));
+  if (!why.empty()) append(v.reason, "clock held back by " + why);
   if (s.outliers) append(v.reason, fmt::format("{} of {} outliers", s.outliers, s.samples));
   if (v.status != Status::pass) return;
   // More thrown away than kept: the card was not in a state to be measured.
@@ -92,6 +95,7 @@ namespace {
 struct Candidate {
   harness::Implementation implementation;
   std::unique_ptr<harness::Placement> placement;
+  harness::Outcome verified{};                                // before it is timed
   std::vector<std::unique_ptr<harness::Placement>> copies{};  // further ones, of a rotation
 };
 
@@ -177,10 +181,10 @@ class DeviceBench {
         v.status = ended.status;
         v.reason = ended.reason;
         if (v.status == Status::pass) {
-          const auto outcome = judge_results(truth_, candidate.placement->results(), {},
+          candidate.verified = judge_results(truth_, candidate.placement->results(), {},
                                              candidate.placement->trespasses());
-          row.set("digest", outcome.digest);
-          v = outcome.verdict;
+          row.set("digest", candidate.verified.digest);
+          v = candidate.verified.verdict;
         }
         if (v.status == Status::pass) {
           candidates_.push_back(std::move(candidate));
@@ -255,12 +259,10 @@ class DeviceBench {
 
   // Roofs, and whether the time is possible at all.
   void set_roofs(Row& row, Verdict& v, const harness::Summary& summary, Cache cache) {
-    const auto found = target_.ceilings.find(device_.name());
-    const harness::Ceilings none;
     harness::Work work{truth_.card().cost(truth_.made()), 0, dtype_of(truth_)};
     for (const auto& [name, t] : candidates_.front().placement->results())
       work.written_bytes += static_cast<uint64_t>(t.count()) * toolkit::bytes_of(t.dtype);
-    const auto standing = stand(found == target_.ceilings.end() ? none : found->second, work, cache,
+    const auto standing = stand(harness::ceilings_of(target_.roofs[device_.name()]), work, cache,
                                 device_.info().l2_bytes, summary);
     if (standing.roof_gbps > 0) row.set("roof_gbps", standing.roof_gbps);
     if (standing.roof_gflops > 0) row.set("roof_gflops", standing.roof_gflops);
@@ -268,6 +270,14 @@ class DeviceBench {
     row.set("roof_source", standing.source);
     append(v.reason, standing.reason);
     if (standing.impossible && v.status == Status::pass) v.status = Status::impossible;
+  }
+
+  // The very bits that were found right before need not be judged again.
+  harness::Outcome judged_as_timed(const Candidate& c) const {
+    auto results = c.placement->results();
+    const auto trespasses = c.placement->trespasses();
+    if (trespasses.empty() && harness::digest_of(results) == c.verified.digest) return c.verified;
+    return judge_results(truth_, std::move(results), {}, trespasses);
   }
 
   void finish(Row row, Candidate& c, harness::KernelTimer& timer, const harness::Summary& summary,
@@ -280,13 +290,13 @@ class DeviceBench {
     // What was timed has to be right too: the same launch once more, into poisoned outputs.
     c.placement->reset();
     timer.launch_once();
-    auto outcome = judge_results(truth_, c.placement->results(), {}, c.placement->trespasses());
+    auto outcome = judged_as_timed(c);
     if (outcome.verdict.status == Status::fail)
       outcome.verdict.reason =
           "right before timing, wrong as it was timed; " + outcome.verdict.reason;
     set_readings(row, monitor_, summary);
     set_roofs(row, outcome.verdict, summary, cache);
-    hold_to_noise(outcome.verdict, summary, most);
+    hold_to_noise(outcome.verdict, summary, most, monitor_.readings().reasons);
     row.set("digest", outcome.digest);
     session_.finish_row(std::move(row), outcome.verdict);
   }

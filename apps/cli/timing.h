@@ -25,7 +25,9 @@ harness::SamplingRules rules_of(const Options& options);
 void set_times(harness::Row& row, const harness::Summary& summary, const harness::Cost& cost);
 void set_readings(harness::Row& row, const harness::GpuMonitor& monitor,
                   const harness::Summary& summary);
-void hold_to_noise(harness::Verdict& verdict, const harness::Summary& summary, double most_pct);
+// The card's reasons for a lowered clock (GpuReadings::reasons) are told too.
+void hold_to_noise(harness::Verdict& verdict, const harness::Summary& summary, double most_pct,
+                   uint64_t throttle_reasons = 0);
 
 // " --l2 warm --min-time 0.5": the measuring flags that differ from the defaults, for a repro line.
 std::string measuring_flags(const Options& options);

@@ -5,8 +5,8 @@
 
 namespace cli {
 
-std::string_view
-git_sha();  // of the built tree, "-dirty" where it was changed; "unknown" without git
+// Of the built tree, "-dirty" where it was changed; "unknown" where nothing tells (version.cmake).
+std::string_view git_sha();
 std::string_view version();  // "0.1.0"
 
 }  // namespace cli

@@ -133,6 +133,7 @@ Comparison compare_with_peer(const Peers& peers, const Results& b, const std::st
     Compared c;
     c.b = *runs.back();
     c.peer = peers.find(c.b);
+    if (c.b.op.starts_with("roof.")) continue;  // of the device: no peer has any
     if (!c.peer) {
       comparison.only.push_back({c.b, "B"});
       continue;

@@ -7,11 +7,12 @@
 #include <cstdlib>
 #include <map>
 #include <regex>
+#include <set>
 #include <stdexcept>
 
-#include "harness/compare/table.h"
 #include "harness/generate/axes.h"
 #include "harness/plugins/errors.h"
+#include "harness/report/table.h"
 
 namespace harness {
 
@@ -145,6 +146,30 @@ std::optional<PeerTime> Peers::find(const Timing& row) const {
       return PeerTime{e.peer_op, e.peer_shape, *us};
   }
   return {};
+}
+
+std::vector<Row> peer_rows(const Peers& peers, const std::vector<Row>& rows,
+                           const std::string& label) {
+  std::vector<Row> all;
+  std::set<std::string> seen;  // several implementations of a case
+  for (const Row& row : rows) {
+    Timing ours;
+    ours.op = row.text("op");
+    ours.case_id = row.text("case_id");
+    ours.l2 = row.text("l2");
+    ours.launch = row.text("launch");
+    const auto found = peers.find(ours);
+    if (!found || row.text("time_us_median").empty()) continue;
+    Row peer;
+    for (const auto column : {"op", "case_id", "shape", "preset", "backend", "device", "arch",
+                              "dtype", "fp8_flavour", "l2", "launch", "bytes", "flops"})
+      peer.set(column, row.text(column));
+    peer.set("impl", label);
+    peer.set("time_us_median", found->us);
+    peer.set("reason", found->op + " " + found->shape);
+    if (seen.insert(csv_line(peer)).second) all.push_back(std::move(peer));
+  }
+  return all;
 }
 
 }  // namespace harness

@@ -9,6 +9,7 @@
 
 #include "harness/compare/results.h"
 #include "harness/ops/card.h"
+#include "harness/report/row.h"
 
 namespace harness {
 
@@ -38,6 +39,11 @@ class Peers {
   std::vector<Entry> entries_;
   std::vector<std::string> unknown_;
 };
+
+// A row for each case of `rows` (of graph launches) that the peer has timed, with its time and the
+// implementation `label`: what a report sets beside ours. It is no row of a run and judges nothing.
+std::vector<Row> peer_rows(const Peers& peers, const std::vector<Row>& rows,
+                           const std::string& label);
 
 // The coordinates that a case id holds: "qsa.attend/decode:rows=4,lens=5,33" -> rows=4, lens=5,33.
 Coordinates coordinates_of(const std::string& case_id);

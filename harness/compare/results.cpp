@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "harness/compare/table.h"
 #include "harness/plugins/errors.h"
+#include "harness/report/table.h"
 
 namespace harness {
 
@@ -80,12 +80,9 @@ std::string Timing::place() const {
 }
 
 Results read_results(const std::string& file) {
-  const Table table =
-      read_table(file,
-                 {"op", "impl", "case_id", "device", "l2", "launch", "status", "samples",
-                  "time_us_q1", "time_us_median", "time_us_q3", "median_lo_us", "median_hi_us"},
-                 {"shape", "dtype", "fp8_flavour", "driver", "git_sha", "run_id", "reason",
-                  "repeats", "time_us_min", "roof_pct"});
+  const Table table = read_table(
+      file, {"op", "impl", "case_id", "device", "l2", "launch", "status", "samples", "time_us_q1",
+             "time_us_median", "time_us_q3", "median_lo_us", "median_hi_us"});
   Results results;
   results.file = file;
   for (const Record& record : table.records) {

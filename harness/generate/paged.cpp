@@ -6,6 +6,7 @@
 #include <string>
 
 #include "harness/tensors/numbers.h"
+#include "reference/parallel.h"
 
 namespace harness {
 
@@ -117,9 +118,19 @@ Tensor make_cache(const CacheShape& shape) { return allocate(shape, strides_of(s
 void fill_tokens(Tensor& cache, const PageTable& table, const Random& random, double scale) {
   const int64_t heads = cache.shape.at(2), dim = cache.shape.at(3);
   const int bytes = toolkit::bytes_of(cache.dtype);
-  for (size_t r = 0; r < table.tokens.size(); ++r) {
+  // A number depends on its place alone and no two requests share a page: any order will do.
+  constexpr int64_t kTokens = 1024;
+  struct Part {
+    size_t request;
+    int64_t first;
+  };
+  std::vector<Part> parts;
+  for (size_t r = 0; r < table.tokens.size(); ++r)
+    for (int64_t first = 0; first < table.tokens[r]; first += kTokens) parts.push_back({r, first});
+  reference::for_each_row(int64_t(parts.size()), [&](int64_t part) {
+    const auto [r, first] = parts[size_t(part)];
     const Random numbers = random.stream("request", r);
-    for (int64_t token = 0; token < table.tokens[r]; ++token) {
+    for (int64_t token = first; token < std::min(first + kTokens, table.tokens[r]); ++token) {
       const int64_t row = table.row(int64_t(r), token);
       for (int64_t h = 0; h < heads; ++h) {
         std::byte* p =
@@ -129,7 +140,7 @@ void fill_tokens(Tensor& cache, const PageTable& table, const Random& random, do
                       p);
       }
     }
-  }
+  });
 }
 
 }  // namespace harness

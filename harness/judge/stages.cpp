@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/judge/stages.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -149,7 +150,11 @@ std::vector<StageVerdict> judge_each_stage(const Case& step, const TensorMap& ac
     const reference::Oracle oracle = reference::find(s.made.op);
     if (!oracle)
       throw std::logic_error("qsa.step: no oracle of " + s.made.op + " (a fault of the build)");
-    out.push_back({s.stage, card.judge(s.made, oracle(args), s.made.actual)});
+    const reference::Result truth = oracle(args);
+    out.push_back({s.stage, card.judge(s.made, truth, s.made.actual)});
+    auto& findings = out.back().verdict.findings;
+    for (const std::string& text : truth.findings)
+      if (std::ranges::find(findings, text) == findings.end()) findings.push_back(text);
   }
   for (const BrokenLink& l : broken_links(step, actual)) {
     Verdict v;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "harness/report/read_rows.h"
+
 namespace harness {
 
 namespace {
@@ -12,7 +14,29 @@ namespace {
 // Microseconds for an amount at a rate of 10^9 a second; none where the rate is not known.
 double time_us(double amount, double rate) { return rate > 0 ? amount / rate * 1e-3 : 0; }
 
+void raise(Ceilings& best, const Row& row) {
+  const std::string status = row.text("status");
+  if (status != "pass" && status != "inconclusive") return;  // noisy, but right
+  const bool product = row.text("op") == "roof.mma";
+  const auto amount = number_in(row, product ? "flops" : "bytes"),
+             median = number_in(row, "time_us_median"), min = number_in(row, "time_us_min");
+  if (!amount || *amount <= 0 || !median || *median <= 0 || !min || *min <= 0) return;
+  Ceiling& ceiling = product ? (row.text("dtype") == "f16" ? best.f16 : best.bf16)
+                     : row.text("l2") == name_of(Cache::warm) ? best.l2
+                                                              : best.memory;
+  ceiling.fastest = std::max(ceiling.fastest, *amount / *min * 1e-3);
+  if (*amount / *median * 1e-3 <= ceiling.median) return;
+  ceiling.median = *amount / *median * 1e-3;
+  ceiling.source = row.text("case_id");
+}
+
 }  // namespace
+
+Ceilings ceilings_of(const std::vector<Row>& roofs) {
+  Ceilings best;
+  for (const Row& row : roofs) raise(best, row);
+  return best;
+}
 
 Standing stand(const Ceilings& ceilings, const Work& work, Cache cache, uint64_t l2_bytes,
                const Summary& time) {

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "harness/measure/kernel_timer.h"
 #include "harness/measure/statistics.h"
 #include "harness/ops/card.h"
+#include "harness/report/row.h"
 
 namespace harness {
 
@@ -22,6 +24,9 @@ struct Ceiling {
 struct Ceilings {
   Ceiling memory, l2, bf16, f16;
 };
+
+// From the rows of a device's roofs, as a run writes them (those that gave what they had to).
+Ceilings ceilings_of(const std::vector<Row>& roofs);
 
 struct Work {
   Cost cost;

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "harness/plugins/errors.h"
+#include "roof/copy.h"
 #include "roof/mma.h"
 
 namespace harness {
@@ -17,7 +18,7 @@ namespace harness {
 namespace {
 
 constexpr uint64_t kChunk = 16 << 20;  // the source repeats this many random bytes
-constexpr int kMostBlocks = 1 << 14;
+constexpr int kMostBlocks = 1 << 16;
 constexpr int kSegments[] = {256, 512, 1024, 2048, 4096};
 constexpr int kPasses = 64;        // over the part of the source that fits in the L2
 constexpr int kIterations = 4096;  // of the matrix product
@@ -116,7 +117,7 @@ ProbeSet::ProbeSet(const Device& device, const Find& find, uint64_t bytes) : dev
   if (std::ranges::all_of(kOps, [&](std::string_view op) { return find(op).empty(); })) return;
   memory_ = std::make_unique<Memory>(device, bytes);
   add_reads(find);
-  add_copy(find);
+  add_copies(find);
   add_gathers(find);
   add_products(find);
   add_launches(find);
@@ -161,14 +162,17 @@ void ProbeSet::add_reads(const Find& find) {
     probe->dtype = TK_U32;
     probe->cache = cache;
     probe->cost.bytes = static_cast<double>(bytes) * passes;
-    for (const int blocks : block_counts({1, 2, 4, 8})) {
-      auto call = std::make_unique<ProbeCall>(probe->op);
-      call->tensor("source", TK_U32, {static_cast<int64_t>(bytes / 4)}, memory_->source.data());
-      call->tensor("sums", TK_U32, {blocks}, memory_->sums.data());
-      call->scalar("blocks", blocks);
-      call->scalar("passes", passes);
-      probe->widths.push_back({fmt::format("{} blocks", blocks), std::move(call)});
-    }
+    for (const int in_flight : {4, 16})
+      for (const int blocks : block_counts({2, 4, 8, 16})) {
+        auto call = std::make_unique<ProbeCall>(probe->op);
+        call->tensor("source", TK_U32, {static_cast<int64_t>(bytes / 4)}, memory_->source.data());
+        call->tensor("sums", TK_U32, {blocks}, memory_->sums.data());
+        call->scalar("blocks", blocks);
+        call->scalar("passes", passes);
+        call->scalar("in_flight", in_flight);
+        probe->widths.push_back(
+            {fmt::format("{} blocks, {} in flight", blocks, in_flight), std::move(call)});
+      }
     probe->poison = [this](const Probe::Width&) { memory_->sums.fill(0xff, nullptr); };
     const uint32_t expected = memory_->sum(bytes) * static_cast<uint32_t>(passes);
     probe->check = [this, expected](const Probe::Width& width) {
@@ -179,34 +183,59 @@ void ProbeSet::add_reads(const Find& find) {
   if (in_l2 >= 1 << 12) read("l2", in_l2, kPasses, Cache::warm);
 }
 
-void ProbeSet::add_copy(const Find& find) {
+// The runtime's first, because the kernel is told how near it comes to that.
+void ProbeSet::add_copies(const Find& find) {
   const uint64_t bytes = memory_->source.bytes();
-  Probe* probe = add(find, "roof.copy", "stream", size_text(bytes) + " to as much");
-  if (!probe) return;
-  probe->dtype = TK_U32;
-  probe->cost.bytes = 2 * static_cast<double>(bytes);
   const auto words = static_cast<int64_t>(bytes / 4);
-  std::vector<int> counts = block_counts({1, 2, 4, 8});
-  counts.push_back(static_cast<int>(bytes >> 15));  // as many as there are tiles of the kernel
-  for (const int blocks : counts) {
-    auto call = std::make_unique<ProbeCall>(probe->op);
+  const auto copy = [&](const std::string& name, bool by_runtime) {
+    const auto those = [&](std::string_view op) {
+      auto found = find(op);
+      std::erase_if(found, [&](const Implementation& i) {
+        return (i.op->implementation == std::string_view("memcpy")) != by_runtime;
+      });
+      return found;
+    };
+    Probe* probe = add(those, "roof.copy", name, size_text(bytes) + " to as much");
+    if (!probe) return probe;
+    probe->dtype = TK_U32;
+    probe->cost.bytes = 2 * static_cast<double>(bytes);
+    probe->poison = [this](const Probe::Width&) { memory_->target.fill(0xff, nullptr); };
+    probe->check = [this](const Probe::Width&) { return check_copy(); };
+    return probe;
+  };
+  const auto add_width = [&](Probe& probe, std::string text, int64_t blocks, int in_flight) {
+    auto call = std::make_unique<ProbeCall>(probe.op);
     call->tensor("source", TK_U32, {words}, memory_->source.data());
     call->tensor("target", TK_U32, {words}, memory_->target.data());
     call->scalar("blocks", blocks);
-    probe->widths.push_back({fmt::format("{} blocks", blocks), std::move(call)});
-  }
-  probe->poison = [this](const Probe::Width&) { memory_->target.fill(0xff, nullptr); };
-  probe->check = [this](const Probe::Width&) -> std::string {
-    // Whole chunks from the beginning, the middle and the end.
-    const uint64_t size = memory_->chunk.size() * sizeof(uint32_t);
-    const uint64_t chunks = memory_->target.bytes() / size;
-    std::vector<uint32_t> got(memory_->chunk.size());
-    for (const uint64_t c : {uint64_t{0}, chunks / 2, chunks - 1}) {
-      memory_->target.read(c * size, got.data(), size);
-      if (got != memory_->chunk) return fmt::format("the copy differs in its chunk {}", c);
-    }
-    return {};
+    call->scalar("in_flight", in_flight);
+    probe.widths.push_back({std::move(text), std::move(call)});
   };
+  if (Probe* probe = copy("memcpy", true)) {
+    probe->by_stream = true;
+    add_width(*probe, "the runtime's own", 1, 4);
+  }
+  if (Probe* probe = copy("stream", false))
+    for (const int in_flight : {1, 4}) {
+      std::vector<int> counts = block_counts({4, 8});
+      const auto tile = static_cast<uint64_t>(in_flight * roof::copy::kThreads * 16);
+      counts.push_back(static_cast<int>((bytes + tile - 1) / tile));  // one tile each
+      for (const int blocks : counts)
+        add_width(*probe, fmt::format("{} blocks, {} in flight", blocks, in_flight), blocks,
+                  in_flight);
+    }
+}
+
+// Whole chunks from the beginning, the middle and the end.
+std::string ProbeSet::check_copy() const {
+  const uint64_t size = memory_->chunk.size() * sizeof(uint32_t);
+  const uint64_t chunks = memory_->target.bytes() / size;
+  std::vector<uint32_t> got(memory_->chunk.size());
+  for (const uint64_t c : {uint64_t{0}, chunks / 2, chunks - 1}) {
+    memory_->target.read(c * size, got.data(), size);
+    if (got != memory_->chunk) return fmt::format("the copy differs in its chunk {}", c);
+  }
+  return {};
 }
 
 void ProbeSet::add_gathers(const Find& find) {
@@ -225,7 +254,10 @@ void ProbeSet::add_gathers(const Find& find) {
     const auto count = static_cast<int64_t>(ids.size());
     probe->dtype = TK_U32;
     probe->cost.bytes = static_cast<double>(bytes + ids.size() * sizeof(int32_t));
-    for (const int blocks : block_counts({2, 4, 8})) {
+    std::vector<int> counts = block_counts({2, 4, 8, 64, 96});
+    // 256 threads with four loads of 16 bytes each: what a block takes at once.
+    counts.push_back(static_cast<int>(std::clamp<uint64_t>(bytes >> 14, 1, kMostBlocks)));
+    for (const int blocks : counts) {
       auto call = std::make_unique<ProbeCall>(probe->op);
       call->tensor("source", TK_U32, {count, segment / 4}, memory_->source.data());
       call->tensor("ids", TK_I32, {count}, memory_->ids.data() + at);
@@ -311,7 +343,8 @@ void ProbeSet::add_launches(const Find& find) {
   }
 }
 
-Roof ProbeSet::measure(const Probe& probe, Launch launch, const SamplingRules& rules) const {
+Roof ProbeSet::measure(const Probe& probe, Launch wanted, const SamplingRules& rules) const {
+  const Launch launch = probe.by_stream ? Launch::stream : wanted;
   const auto timer_of = [&](const Probe::Width& width) {
     return KernelTimer(device_, *probe.implementation.op, {&width.call->call()},
                        {probe.cache, launch});
@@ -346,24 +379,6 @@ Roof ProbeSet::measure(const Probe& probe, Launch launch, const SamplingRules& r
   timer.launch_once();
   roof.wrong = probe.check(*best);
   return roof;
-}
-
-Ceilings ceilings_of(const std::vector<Roof>& roofs) {
-  Ceilings best;
-  for (const Roof& roof : roofs) {
-    if (!roof.wrong.empty() || roof.time.median <= 0) continue;
-    const Probe& probe = *roof.probe;
-    const double amount = probe.op == "roof.mma" ? roof.cost.flops : roof.cost.bytes;
-    if (amount <= 0) continue;
-    Ceiling& ceiling = probe.op == "roof.mma"       ? (probe.dtype == TK_F16 ? best.f16 : best.bf16)
-                       : probe.cache == Cache::warm ? best.l2
-                                                    : best.memory;
-    ceiling.fastest = std::max(ceiling.fastest, amount / roof.time.min * 1e-3);
-    if (amount / roof.time.median * 1e-3 <= ceiling.median) continue;
-    ceiling.median = amount / roof.time.median * 1e-3;
-    ceiling.source = probe.id;
-  }
-  return best;
 }
 
 }  // namespace harness

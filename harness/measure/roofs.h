@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the roofs of a device with the probes of the family `roof` (kernels/roof): stream read,
-// stream copy, gather of 256 B to 4 KB segments, reads from the L2, matrix products, launches. Each
-// probe is launched in a few widths; the fastest is the roof. What a probe gives is checked by sums
-// and products that the host knows.
+// the runtime's own copy, stream copy, gather of 256 B to 4 KB segments, reads from the L2, matrix
+// products, launches. Each probe is launched in a few widths; the fastest is the roof. What a probe
+// gives is checked by sums and products that the host knows.
 #pragma once
 
 #include <functional>
@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/measure/ceilings.h"
 #include "harness/measure/kernel_timer.h"
 #include "harness/measure/sampling.h"
+#include "harness/ops/card.h"
 #include "harness/plugins/device.h"
 
 namespace harness {
@@ -55,8 +55,11 @@ struct Probe {
   Implementation implementation;
   Cost cost;
   Cache cache = Cache::cold;
+  // A runtime's copy is one thing on a stream and may be another, slower one in a graph (H200, from
+  // 512 MiB on: 4210 and 2700 GB/s), so that it is never replayed.
+  bool by_stream = false;
   struct Width {
-    std::string text;  // "528 blocks"
+    std::string text;  // "528 blocks, 4 in flight"
     std::unique_ptr<ProbeCall> call;
     double flops = 0;  // where they depend on the width
   };
@@ -86,18 +89,20 @@ class ProbeSet {
   ProbeSet(const ProbeSet&) = delete;  // probes point into its memory
   ProbeSet& operator=(const ProbeSet&) = delete;
   const std::vector<Probe>& probes() const { return probes_; }
-  // Times all widths, the fastest of them until it is sure, and checks its result.
+  // Times all widths, the fastest of them until it is sure, and checks its result. `launch` is
+  // what the caller wants; a probe may be by_stream.
   Roof measure(const Probe& probe, Launch launch, const SamplingRules& rules) const;
 
  private:
   struct Memory;
   void add_reads(const Find& find);
-  void add_copy(const Find& find);
+  void add_copies(const Find& find);
   void add_gathers(const Find& find);
   void add_products(const Find& find);
   void add_launches(const Find& find);
   Probe* add(const Find& find, const std::string& op, const std::string& name, std::string shape);
   std::vector<int> block_counts(std::initializer_list<int> per_multiprocessor) const;
+  std::string check_copy() const;
   std::string check_sum(int64_t blocks, uint32_t expected) const;
 
   const Device& device_;
@@ -107,8 +112,4 @@ class ProbeSet {
 
 // How large the streams of a device are: 1 GiB, less on a small one.
 uint64_t probe_bytes(const Device& device);
-
-// The best of the roofs that gave a right result.
-Ceilings ceilings_of(const std::vector<Roof>& roofs);
-
 }  // namespace harness

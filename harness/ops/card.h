@@ -63,6 +63,9 @@ class Card {
   virtual void check_data(const Case&) const {}
   // Faults of the input that do not make it illegal, one line each.
   virtual std::vector<std::string> findings(const Case&) const { return {}; }
+  // False where judge() asks other oracles than the op's own (a step's stages, each about what it
+  // really got): then the whole oracle, the dearest of all, is not asked at all.
+  virtual bool wants_oracle() const { return true; }
   // Compares outputs (by contract name; in_place tensors too) with the oracle's. The default judges every output in
   // `actual` element by element: real within bounds, integers and bytes exactly.
   virtual Verdict judge(const Case&, const reference::Result& oracle, const TensorMap& actual) const;

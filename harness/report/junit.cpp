@@ -85,6 +85,7 @@ class JunitSink : public Sink {
  public:
   explicit JunitSink(const std::string& path) : file_(path, OutputFile::Mode::replace) {}
   void add(const Row& row) override { rows_.push_back(row); }
+  void add_earlier(const Row& row) override { rows_.push_back(row); }
   void finish() override { file_.write(junit_document(rows_)); }
 
  private:

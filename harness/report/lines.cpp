@@ -61,6 +61,11 @@ void Reports::add(const Row& row) {
   for (const auto& sink : sinks_) sink->add(row);
 }
 
+void Reports::add_earlier(const Row& row) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& sink : sinks_) sink->add_earlier(row);
+}
+
 void Reports::finish() {
   const std::lock_guard lock(mutex_);
   for (const auto& sink : sinks_) sink->finish();

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "harness/report/output.h"
+#include "harness/report/read_rows.h"
 #include "harness/report/sink.h"
 
 namespace harness {
@@ -34,11 +35,9 @@ bool is_bad(const Row& row) {
   return s != "pass" && s != "skip" && s != "unsupported";
 }
 
+// Of this run or read back from an earlier one (--resume), where cells are text.
 double number(const Row& row, std::string_view column) {
-  if (const auto* real = std::get_if<double>(&row.at(column))) return *real;
-  if (const auto* integer = std::get_if<int64_t>(&row.at(column)))
-    return static_cast<double>(*integer);
-  return 0;
+  return number_in(row, column).value_or(0);
 }
 
 std::string failures(const std::vector<Row>& rows) {
@@ -118,6 +117,7 @@ class MarkdownSink : public Sink {
  public:
   explicit MarkdownSink(const std::string& path) : file_(path, OutputFile::Mode::replace) {}
   void add(const Row& row) override { rows_.push_back(row); }
+  void add_earlier(const Row& row) override { rows_.push_back(row); }
   void finish() override { file_.write(markdown_document(rows_)); }
 
  private:

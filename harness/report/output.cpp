@@ -35,11 +35,19 @@ void OutputFile::write(std::string_view text) {
     // A pipe or a device cannot be emptied, and need not be.
     if (::ftruncate(descriptor_, 0) == 0) ::lseek(descriptor_, 0, SEEK_SET);
   }
+  struct stat before {};
+  const bool file = ::fstat(descriptor_, &before) == 0 && S_ISREG(before.st_mode);
   while (!text.empty()) {
     const ssize_t n = ::write(descriptor_, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0)
-      throw BadRequest(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+    if (n < 0) {
+      const int why = errno;
+      // A disk that fills up in the middle of a row: what is there of it goes.
+      if (mode_ == Mode::append && file && ::ftruncate(descriptor_, before.st_size) != 0)
+        throw BadRequest(
+            fmt::format("{}: ends in the middle of a line: {}", path_, std::strerror(why)));
+      throw BadRequest(fmt::format("{}: cannot be written: {}", path_, std::strerror(why)));
+    }
     text.remove_prefix(n);
   }
 }

@@ -14,6 +14,7 @@ namespace harness {
 struct PageInput {
   std::vector<std::string> files;  // where the rows are from, as given
   std::vector<Row> rows;
+  std::vector<Row> peers;  // times of a peer's kernels (peer_rows): side by side, in no verdict
   std::vector<Datasheet> datasheets;
 };
 

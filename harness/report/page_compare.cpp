@@ -14,7 +14,7 @@ namespace {
 using Key = std::vector<std::string>;
 
 bool comparable(const Entry& entry) {
-  return entry.passed() && entry.value("time_us_median").value_or(0) > 0 &&
+  return (entry.passed() || entry.peer) && entry.value("time_us_median").value_or(0) > 0 &&
          !entry.text("impl").starts_with("oracle");
 }
 
@@ -46,7 +46,7 @@ std::optional<double> speed_up(const ComparedCase& c, size_t subject) {
   return *c.entries[0]->value("time_us_median") / *c.entries[subject]->value("time_us_median");
 }
 
-std::optional<Comparison> compare_subjects(const std::vector<Entry>& entries,
+std::optional<Comparison> compare_subjects(const std::vector<const Entry*>& entries,
                                            const std::vector<std::string>& ops) {
   Comparison comparison;
   auto& subjects = comparison.subjects;
@@ -57,14 +57,15 @@ std::optional<Comparison> compare_subjects(const std::vector<Entry>& entries,
     subjects.push_back(subject);
     return subjects.size() - 1;
   };
-  for (const Entry& e : entries)
-    if (comparable(e)) subject_of(e);
+  for (const Entry* e : entries)
+    if (comparable(*e)) subject_of(*e);
   if (subjects.size() < 2) return {};
   std::vector<ComparedCase> all;
   for (size_t op = 0; op < ops.size(); ++op) {
     std::map<Key, ComparedCase> by_key;
     std::vector<Key> order;
-    for (const Entry& e : entries) {
+    for (const Entry* entry : entries) {
+      const Entry& e = *entry;
       if (e.op != static_cast<int>(op) || !comparable(e)) continue;
       const Key key{e.text("case_id"), condition(e)};
       auto [it, fresh] = by_key.try_emplace(key, ComparedCase{&e, {}});

@@ -113,8 +113,11 @@ Content make_content(const PageInput& input) {
                                static_cast<int>(content.entries.size()) + 1,
                                index_in(content.ops, row.text("op")),
                                {},
-                               {}});
+                               {},
+                               false});
   }
+  for (const Row& row : input.peers)
+    content.peers.push_back({&row, 0, index_in(content.ops, row.text("op")), {}, {}, true});
   for (DeviceContent& device : content.devices) {
     device.roofs = roofs_of(device.name, input.rows, input.datasheets);
     for (Entry& entry : content.entries) {
@@ -123,8 +126,12 @@ Content make_content(const PageInput& input) {
       entry.too_fast = why_too_fast(entry);
       if (entry.value("time_us_median")) device.timed.push_back(&entry);
     }
+    for (Entry& peer : content.peers) peer.share = share_of_roof(*peer.row, device.roofs);
   }
-  content.comparison = compare_subjects(content.entries, content.ops);
+  std::vector<const Entry*> compared;
+  for (const auto* entries : {&content.entries, &content.peers})
+    for (const Entry& entry : *entries) compared.push_back(&entry);
+  content.comparison = compare_subjects(compared, content.ops);
   return content;
 }
 

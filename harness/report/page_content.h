@@ -20,6 +20,7 @@ struct Entry {
   std::string too_fast;            // why its time cannot be; empty where it can
   std::string text(std::string_view column) const { return row->text(column); }
   std::optional<double> value(std::string_view column) const;
+  bool peer = false;    // a time that was measured elsewhere; no case of a run
   bool judged() const;  // not skip, not unsupported
   bool passed() const { return text("status") == "pass"; }
 };
@@ -64,7 +65,7 @@ struct Provenance {
 
 struct Content {
   std::vector<std::string> files;
-  std::vector<Entry> entries;
+  std::vector<Entry> entries, peers;
   std::vector<std::string> ops;  // in the order of the rows
   std::vector<DeviceContent> devices;
   std::map<std::string, int> statuses;
@@ -79,7 +80,7 @@ struct Content {
 
 Content make_content(const PageInput& input);
 
-std::optional<Comparison> compare_subjects(const std::vector<Entry>& entries,
+std::optional<Comparison> compare_subjects(const std::vector<const Entry*>& entries,
                                            const std::vector<std::string>& ops);
 // Time of the first over that of the other; none where one is missing.
 std::optional<double> speed_up(const ComparedCase& c, size_t subject);

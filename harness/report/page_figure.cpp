@@ -94,12 +94,15 @@ std::string memory_line(const RoofLine& roof, const RoofLine* best, double ridge
       fmt::format("<g>{}{}</g>", tooltip(roof), line(style_of(roof, best), x1, y1, x2, y2));
   if (roof.measured && &roof != best) return svg;
   const double angle = std::atan2(y2 - y1, x2 - x1) * 180 / M_PI;
-  const double share = 0.5;
+  // Slopes lie close together: the cache's label above its line, the others below theirs, one
+  // behind the other.
+  const bool above = roof.kind == RoofLine::Kind::cache;
+  const double share = above ? 0.5 : roof.measured ? 0.24 : 0.66;
   const double tx = x1 + share * (x2 - x1), ty = y1 + share * (y2 - y1);
   return svg + fmt::format(
                    "<text class=\"rl{}\" transform=\"translate({:.1f} {:.1f}) rotate({:.1f})\" "
                    "text-anchor=middle dy={}>{} {}</text>",
-                   roof.measured ? "" : " sheet", tx, ty, angle, roof.measured ? 15 : -6,
+                   roof.measured ? "" : " sheet", tx, ty, angle, above ? -6 : 15,
                    escaped(roof.label), roof_text(roof));
 }
 

@@ -11,13 +11,8 @@
 
 namespace harness {
 
-// RFC 4180: records of fields, the header first; LF or CRLF. Throws BadRequest where the file
-// cannot be read or ends inside a quoted field.
-std::vector<std::vector<std::string>> read_csv(const std::string& path);
-
-// Columns by name, in any order; unknown ones are left out and missing ones are empty. Throws
-// BadRequest (file and line) where op, case_id or status is missing, or a record is too short or
-// too long.
+// Unknown columns are left out and missing ones are empty. Throws BadRequest (file and line) where
+// op, case_id or status is missing, and what read_table throws.
 std::vector<Row> read_rows(const std::string& path);
 
 // The number in a cell; none where the cell is empty or holds something else, inf and nan included.

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 
 #include "harness/plugins/errors.h"
 #include "harness/report/read_rows.h"
+#include "harness/report/table.h"
 
 namespace harness {
 
@@ -26,14 +26,12 @@ bool matches(const std::string& device, const std::string& words) {
   return true;
 }
 
-std::optional<double> datasheet_value(const std::string& path, const std::string& column,
-                                      const std::string& text) {
-  if (text.empty()) return {};
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value > 0))
-    throw BadRequest(fmt::format("{}: column {}: expected a number above 0 or nothing, got '{}'",
-                                 path, column, text));
+std::optional<double> datasheet_value(const Table& table, const Record& record,
+                                      const char* column) {
+  const auto value = table.number(record, column);
+  if (value && !(*value > 0))
+    throw BadRequest(fmt::format("{}:{}: {}: expected a number above 0 or nothing, got '{}'",
+                                 table.file, record.line, column, record.text(column)));
   return value;
 }
 
@@ -70,18 +68,13 @@ std::optional<double> value_of(const RoofLine* roof) {
 }  // namespace
 
 std::vector<Datasheet> read_datasheets(const std::string& path) {
-  const auto records = read_csv(path);
-  if (records.empty() ||
-      records[0] != std::vector<std::string>{"match", "gbps", "bf16_tflops", "source"})
-    throw BadRequest(fmt::format("{}: expected the columns match,gbps,bf16_tflops,source", path));
+  const Table table = read_table(path, {"match", "gbps", "bf16_tflops", "source"});
   std::vector<Datasheet> datasheets;
-  for (size_t i = 1; i < records.size(); ++i) {
-    const auto& r = records[i];
-    if (r.size() != 4)
-      throw BadRequest(fmt::format("{}: row {} has {} fields, expected 4", path, i, r.size()));
-    auto gflops = datasheet_value(path, "bf16_tflops", r[2]);
+  for (const Record& r : table.records) {
+    auto gflops = datasheet_value(table, r, "bf16_tflops");
     if (gflops) *gflops *= 1000;
-    datasheets.push_back({r[0], datasheet_value(path, "gbps", r[1]), gflops, r[3]});
+    datasheets.push_back(
+        {r.text("match"), datasheet_value(table, r, "gbps"), gflops, r.text("source")});
   }
   return datasheets;
 }

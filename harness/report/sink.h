@@ -16,6 +16,9 @@ class Sink {
  public:
   virtual ~Sink() = default;
   virtual void add(const Row& row) = 0;
+  // A row that an earlier run has written and this one counts (--resume): where the file goes on it
+  // is there already, a document that is written anew has to hold it too.
+  virtual void add_earlier(const Row&) {}
   virtual void finish() {}  // the end of the run, also when a time limit ends it
 };
 
@@ -36,6 +39,7 @@ class Reports {
  public:
   void open(std::unique_ptr<Sink> sink) { sinks_.push_back(std::move(sink)); }
   void add(const Row& row);
+  void add_earlier(const Row& row);
   void finish();
 
  private:

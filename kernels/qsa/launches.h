@@ -46,7 +46,11 @@ struct ScoreParams {
   float divisor;
   bool fill;  // write -inf beyond the visible columns; select reads only what is visible
 };
-void launch_score(const ScoreParams& p, void* stream);
+ScoreParams score_params(const toolkit::Args& args);
+void launch_score(const ScoreParams& p, void* stream);  // by the tuned kernel where it serves p
+// Set by a tuned file, where one is compiled in; false: not served, nothing was launched.
+using TunedScore = bool (*)(const ScoreParams& p, void* stream);
+TunedScore& tuned_score();
 
 struct TopkParams {
   Tensor<2> logits;   // [R,columns]

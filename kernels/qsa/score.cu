@@ -106,31 +106,7 @@ score_kernel(ScoreParams p, int64_t tiles, bool packed_keys) {
         key_at[thread] == kMasked ? -device::infinity() : device::divide(score, p.divisor);
 }
 
-struct Score {
-  static constexpr const toolkit::Contract& contract = score::contract;
-  static constexpr const char* implementation = "portable";
-  static uint64_t workspace(const toolkit::Args&) { return 0; }
-  static void run(const device::OpCall& call) {
-    ScoreParams p{};
-    p.q = tensor_of<3>(call.tensor("q"));
-    p.k_cache = tensor_of<4>(call.tensor("k_cache"));
-    p.page_table = tensor_of<2>(call.tensor("page_table"));
-    p.token_to_req = tensor_of<1>(call.tensor("token_to_req"));
-    p.positions = tensor_of<1>(call.tensor("query_positions"));
-    p.lengths = tensor_of<1>(call.tensor("sequence_lengths"));
-    p.logits = tensor_of<2>(call.tensor("logits"));
-    p.visible = tensor_of<1>(call.tensor("visible_blocks"));
-    p.ratio = call.args.integer("compress_ratio");
-    p.divisor = float(score::divisor(call.args));
-    p.fill = true;
-    launch_score(p, call.stream);
-  }
-};
-DEVICE_OP(Score)
-
-}  // namespace
-
-void launch_score(const ScoreParams& p, void* stream) {
+void launch_portable(const ScoreParams& p, void* stream) {
   const int64_t rows = p.q.size[0];
   if (rows == 0) return;
   // No columns at all still write visible_blocks.
@@ -143,6 +119,44 @@ void launch_score(const ScoreParams& p, void* stream) {
     device::launch(score_kernel<f16>, grid, kColumns, 0, stream, p, tiles, packed);
   else
     device::launch(score_kernel<float>, grid, kColumns, 0, stream, p, tiles, packed);
+}
+
+struct Score {
+  static constexpr const toolkit::Contract& contract = score::contract;
+  static constexpr const char* implementation = "portable";
+  static uint64_t workspace(const toolkit::Args&) { return 0; }
+  static void run(const device::OpCall& call) {
+    launch_portable(score_params(call.args), call.stream);
+  }
+};
+DEVICE_OP(Score)
+
+}  // namespace
+
+ScoreParams score_params(const toolkit::Args& args) {
+  ScoreParams p{};
+  p.q = tensor_of<3>(args.tensor("q"));
+  p.k_cache = tensor_of<4>(args.tensor("k_cache"));
+  p.page_table = tensor_of<2>(args.tensor("page_table"));
+  p.token_to_req = tensor_of<1>(args.tensor("token_to_req"));
+  p.positions = tensor_of<1>(args.tensor("query_positions"));
+  p.lengths = tensor_of<1>(args.tensor("sequence_lengths"));
+  p.logits = tensor_of<2>(args.tensor("logits"));
+  p.visible = tensor_of<1>(args.tensor("visible_blocks"));
+  p.ratio = args.integer("compress_ratio");
+  p.divisor = float(score::divisor(args));
+  p.fill = true;
+  return p;
+}
+
+// A function, because the tuned file sets it before main() and in no known order.
+TunedScore& tuned_score() {
+  static TunedScore launch = nullptr;
+  return launch;
+}
+
+void launch_score(const ScoreParams& p, void* stream) {
+  if (!tuned_score() || !tuned_score()(p, stream)) launch_portable(p, stream);
 }
 
 }  // namespace qsa

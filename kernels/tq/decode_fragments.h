@@ -6,9 +6,9 @@
 // so a lane takes dimensions whose codes lie together: KeyOrder. A pair of centroid codes is looked
 // up as four halves, the centroids rounded to f16 and what the rounding left: exact to 2^-22.
 //
-// Values: A is the transposed tile, row = dimension, k = token. A code masked in place at bit b is an
-// f16 denormal of code * 2^(b - 24): matrix instructions take denormals exactly, so codes need no
-// conversion, and the power of two is undone once at the end.
+// Values: A is the transposed tile, row = dimension, k = token. A code masked in place at bit b is
+// an f16 denormal of code * 2^(b - 24): matrix instructions take denormals exactly, so codes need
+// no conversion, and the power of two is undone once at the end.
 #pragma once
 
 #include "device/nvidia.h"
@@ -142,8 +142,8 @@ DEVICE_FUNCTION device::Words2 look_up_pair(SharedAddress lane_table, const uint
     return device::load_shared8(lane_table + (x & kMask));
 }
 
-// fp8 bytes 0 and 1 (pair 0), or 2 and 3, of a word as f16. e4m3fn comes with its NaNs. Of the others
-// the exponent and mantissa are moved to where f16 has them, which is the value times
+// fp8 bytes 0 and 1 (pair 0), or 2 and 3, of a word as f16. e4m3fn comes with its NaNs. Of the
+// others the exponent and mantissa are moved to where f16 has them, which is the value times
 // 2^(bias - 15), exactly, denormals included; a NaN byte becomes a number.
 DEVICE_FUNCTION uint32_t fp8_pair(bool e4m3fn, uint32_t word, int pair) {
   if (e4m3fn) return device::e4m3fn_to_f16x2(pair ? word >> 16 : word);
@@ -159,8 +159,8 @@ DEVICE_FUNCTION uint32_t nan_bytes_e4m3fnuz(uint32_t word) {
   return (x - 0x01010101u) & ~x;
 }
 
-// A lane has kDim / 8 values of a token as fields; fields 2m and 2m + 1 are rows group and group + 8
-// of matrix m. A field of a token pair is a word, the even token in the lower half. 
+// A lane has kDim / 8 values of a token as fields; fields 2m and 2m + 1 are rows group and group +
+// 8 of matrix m. A field of a token pair is a word, the even token in the lower half.
 template <int kValueBits>
 DEVICE_FUNCTION constexpr int field_bit(int field) {  // b of code * 2^(b - 24)
   if constexpr (kValueBits == 4) return field % 2 * 4;
@@ -197,9 +197,9 @@ DEVICE_FUNCTION void load_48_bits(SharedAddress a, uint32_t (&w)[2]) {
   w[1] = x1 >> shift;
 }
 
-// Fields of the tokens whose codes start at `even` and `odd`. For 4-bit codes of 128 dimensions these
-// are multiples of 4 or off by 2, and a lane has the words group and group + 8; otherwise its codes
-// are contiguous.
+// Fields of the tokens whose codes start at `even` and `odd`. For 4-bit codes of 128 dimensions
+// these are multiples of 4 or off by 2, and a lane has the words group and group + 8; otherwise its
+// codes are contiguous.
 template <int kValueBits, int kDim, int kEvenOff, int kOddOff>
 DEVICE_FUNCTION void load_fields(SharedAddress even, SharedAddress odd, int group,
                                  uint32_t (&fields)[20]) {

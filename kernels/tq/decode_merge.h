@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a fast decode: the blocks' results of a sequence (decode_schedule.h) become one. One or
-// all waves of a block take a head.
+// The end of a fast decode: the blocks' results of a sequence (decode_schedule.h) become one. One
+// or all waves of a block take a head.
 #pragma once
 
 #include "device/nvidia.h"
@@ -27,21 +27,22 @@ DEVICE_FUNCTION void store_rounded(void* data, tk_dtype dtype, int64_t at, float
     static_cast<float*>(data)[at] = x;
     return;
   }
-  const uint32_t half =
-      dtype == TK_F16 ? device::pack_halves<device::f16>(x, 0) : device::pack_halves<device::bf16>(x, 0);
+  const uint32_t half = dtype == TK_F16 ? device::pack_halves<device::f16>(x, 0)
+                                        : device::pack_halves<device::bf16>(x, 0);
   static_cast<uint16_t*>(data)[at] = static_cast<uint16_t>(half);
 }
 
 template <int kDim>
-DEVICE_KERNEL(kMergeThreads) merge_partials(PartialMergeParams p) {
+DEVICE_KERNEL(kMergeThreads)
+merge_partials(PartialMergeParams p) {
   constexpr int kOwn = (kDim + device::kWave - 1) / device::kWave;  // of a lane: lane + i * kWave
   constexpr int kPitch = kOwn * device::kWave;
   DEVICE_SHARED(float, sums, kMergeWaves* kPitch);
   DEVICE_SHARED(float, totals, kMergeWaves);
   const int lane = device::lane(), wave = device::wave();
   const int member = wave % p.head_waves;
-  const int64_t item = int64_t{device::block_x()} * (kMergeWaves / p.head_waves) +
-                       wave / p.head_waves;
+  const int64_t item =
+      int64_t{device::block_x()} * (kMergeWaves / p.head_waves) + wave / p.head_waves;
   const bool inside = item < int64_t{p.schedule.batch} * p.heads;  // else idle, but at the barrier
   const int row = inside ? static_cast<int>(item / p.heads) : 0;
   const int head = static_cast<int>(item % p.heads);
@@ -56,21 +57,18 @@ DEVICE_KERNEL(kMergeThreads) merge_partials(PartialMergeParams p) {
     count = part_of(cut, before + stages - 1) - first + 1;
   }
   const auto slot = [&](int i) {
-    const int64_t part = count == 1 ? int64_t{2} * p.schedule.parts + row
-                                    : int64_t{2} * (first + i) + (i == 0);
+    const int64_t part =
+        count == 1 ? int64_t{2} * p.schedule.parts + row : int64_t{2} * (first + i) + (i == 0);
     return part * p.heads + head;
   };
 
-  device::wait_for_launch_before();
-
   float most = -device::infinity(), broken = 0;
-  if (count > 0)
-    DEVICE_ROLLED
+  if (count > 0) DEVICE_ROLLED
   for (int i = lane; i < count; i += device::kWave) {
-      const float lse = p.partial_lse[slot(i)];
-      if (device::isnan(lse) || lse == device::infinity()) broken = 1;
-      most = device::max(most, lse);
-    }
+    const float lse = p.partial_lse[slot(i)];
+    if (device::isnan(lse) || lse == device::infinity()) broken = 1;
+    most = device::max(most, lse);
+  }
   most = device::wave_max(most);
   broken = device::wave_max(broken);
 
@@ -119,10 +117,12 @@ DEVICE_KERNEL(kMergeThreads) merge_partials(PartialMergeParams p) {
   DEVICE_UNROLL
   for (int e = 0; e < kOwn; ++e)
     if (d_of(e) < kDim)
-      store_rounded(p.output.data, p.output.dtype,
-                    row * p.output.stride[0] + head * p.output.stride[1] +
-                        d_of(e) * p.output.stride[2],
-                    broken != 0 ? device::nan() : none ? 0 : sum[e] * inverse);
+      store_rounded(
+          p.output.data, p.output.dtype,
+          row * p.output.stride[0] + head * p.output.stride[1] + d_of(e) * p.output.stride[2],
+          broken != 0 ? device::nan()
+          : none      ? 0
+                      : sum[e] * inverse);
   if (lane == 0)
     store_float(p.lse.data, TK_F32, row * p.lse.stride[0] + head * p.lse.stride[1],
                 broken != 0 ? device::nan()

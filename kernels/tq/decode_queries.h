@@ -21,7 +21,7 @@ struct QueryParams {
   Rotation pi;
   bool rotate;
   int key_bits;
-  int kv_heads, group;  // query heads of a KV head
+  int kv_heads, group;    // query heads of a KV head
   int tiles, tile_heads;  // of a group: tiles of at most tile_heads heads
   int columns;            // of a tile: 4 or 8
   int rows;               // B * kv_heads * tiles * columns
@@ -32,8 +32,8 @@ struct QueryParams {
 
 inline constexpr int query_outputs(int head_dim) { return head_dim == 128 ? 32 : 16; }
 inline uint64_t query_shared_bytes(int head_dim) {
-  return sizeof(float) * static_cast<uint64_t>(kQueryRows * head_dim +
-                                               query_outputs(head_dim) * (head_dim + 4));
+  return sizeof(float) *
+         static_cast<uint64_t>(kQueryRows * head_dim + query_outputs(head_dim) * (head_dim + 4));
 }
 
 // Exponent of a power of two that brings the largest magnitude into [2^6, 2^7): an orthogonal
@@ -44,12 +44,13 @@ DEVICE_FUNCTION float power_to_middle(float largest, float& back) {
   if (exponent == 0 || exponent == 255) exponent = 127 + kMiddle;  // zeros, NaN: left as they are
   exponent = device::max(exponent, kMiddle + 1);
   back = device::bit_cast<float>(static_cast<uint32_t>(exponent - kMiddle) << 23);
-  return device::bit_cast<float>(
-      static_cast<uint32_t>(device::min(254 + kMiddle - exponent, 254)) << 23);
+  return device::bit_cast<float>(static_cast<uint32_t>(device::min(254 + kMiddle - exponent, 254))
+                                 << 23);
 }
 
 template <int kDim>
-DEVICE_KERNEL(kQueryThreads) prepare_queries(QueryParams p) {
+DEVICE_KERNEL(kQueryThreads)
+prepare_queries(QueryParams p) {
   constexpr int kOutputs = query_outputs(kDim), kPitch = kDim + 4;
   constexpr int kRowsAtOnce = kQueryThreads / kOutputs, kOwn = kQueryRows / kRowsAtOnce;
   static_assert(kOwn >= 1);
@@ -57,14 +58,15 @@ DEVICE_KERNEL(kQueryThreads) prepare_queries(QueryParams p) {
   DEVICE_SHARED(float, powers, kQueryRows);
   float* const q = device::data(shared);
   float* const pi = q + kQueryRows * kDim;
-  device::allow_next_launch();
   const int thread = device::thread(), lane = device::lane();
   const int first_row = device::block_x() * kQueryRows;
   const int first_output = device::block_y() * kOutputs;
 
-  // All loads are under way before the first is waited for. A wave takes rows wave and wave + waves.
+  // All loads are under way before the first is waited for. A wave takes rows wave and wave +
+  // waves.
   constexpr int kWaves = kQueryThreads / device::kWave, kRounds = kQueryRows / kWaves;
-  constexpr int kPiOwn = kOutputs * kDim / kQueryThreads, kOwnDims = (kDim + device::kWave - 1) / device::kWave;
+  constexpr int kPiOwn = kOutputs * kDim / kQueryThreads,
+                kOwnDims = (kDim + device::kWave - 1) / device::kWave;
   float pi_own[kPiOwn], q_own[kRounds][kOwnDims];
   if (p.rotate) {
     DEVICE_UNROLL
@@ -88,9 +90,8 @@ DEVICE_KERNEL(kQueryThreads) prepare_queries(QueryParams p) {
   const int64_t step = device::kWave * p.query.stride[2];
   const auto load = [&](auto get) {
     DEVICE_UNROLL
-    for (int k = 0; k < kRounds; ++k)
-      DEVICE_UNROLL
-    for (int e = 0; e < kOwnDims; ++e) 
+    for (int k = 0; k < kRounds; ++k) DEVICE_UNROLL
+    for (int e = 0; e < kOwnDims; ++e)
       q_own[k][e] = at[k] < 0 || lane + e * device::kWave >= kDim ? 0 : get(at[k] + e * step);
   };
   if (p.query.dtype == TK_F32)
@@ -162,10 +163,13 @@ DEVICE_KERNEL(kQueryThreads) prepare_queries(QueryParams p) {
     const int64_t matrix = int64_t{row / p.columns} * (kDim / kSteps16) + place.pair / 2;
     const auto half_at = [&](int col, int part) {
       return ((matrix * device::kWave + 4 * col + place.member) * registers + 2 * part +
-              place.pair % 2) * 2 + place.half;
+              place.pair % 2) *
+                 2 +
+             place.half;
     };
     p.fragments[half_at(column, 0)] = static_cast<uint16_t>(high);
-    p.fragments[p.columns == 4 ? half_at(column + 4, 0) : half_at(column, 1)] = static_cast<uint16_t>(low);
+    p.fragments[p.columns == 4 ? half_at(column + 4, 0) : half_at(column, 1)] =
+        static_cast<uint16_t>(low);
   }
 }
 

@@ -4,8 +4,8 @@
 // in stages, and block i of `parts` takes the stages [first_stage(i), first_stage(i + 1)). Lengths
 // are read on the device, so a captured launch stays right when they change.
 //
-// Results of a block: slot 2i of its workspace for the sequence that it found begun, slot 2i + 1 for
-// the one that it leaves unended; a sequence that it has whole goes to slot 2 * parts + row.
+// Results of a block: slot 2i of its workspace for the sequence that it found begun, slot 2i + 1
+// for the one that it leaves unended; a sequence that it has whole goes to slot 2 * parts + row.
 #pragma once
 
 #include "tq/elements.h"
@@ -112,8 +112,7 @@ DEVICE_FUNCTION Place find_stage(const Schedule& s, const Runs& r, int stage) {
 DEVICE_FUNCTION int stages_before(const Schedule& s, const Runs& r, int row) {
   const bool mine = row >= r.first && row < r.end;
   int before = r.before;
-  if (mine)
-    DEVICE_ROLLED
+  if (mine) DEVICE_ROLLED
   for (int i = r.first; i < row; ++i) before += stages_of(s, i);
   return device::shuffle(before, device::first_lane(device::ballot(mine)));
 }

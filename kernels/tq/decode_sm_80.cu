@@ -60,11 +60,11 @@ inline Plan plan_of(const Args& a) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int64_t page = cache.size(1), slot = cache.size(3);
   const int64_t capacity = a.tensor("block_table").size(1) * page;
-  supported(q.size(2) == 64 || q.size(2) == 80 || q.size(2) == 96 || q.size(2) == 128 ||
-                q.size(2) == 256,
-            "head_dim is none of 64, 80, 96, 128 and 256");
-  supported(capacity <= INT32_MAX / 2 && cache.size(0) <= INT32_MAX && q.size(0) * q.size(1) <= INT32_MAX / 64 && q.size(1) <= 1024 &&
-                slot <= 1 << 12,
+  supported(
+      q.size(2) == 64 || q.size(2) == 80 || q.size(2) == 96 || q.size(2) == 128 || q.size(2) == 256,
+      "head_dim is none of 64, 80, 96, 128 and 256");
+  supported(capacity <= INT32_MAX / 2 && cache.size(0) <= INT32_MAX &&
+                q.size(0) * q.size(1) <= INT32_MAX / 64 && q.size(1) <= 1024 && slot <= 1 << 12,
             "the sizes are beyond 32 bits");
   Plan p{};
   p.format = slot_format(a, q.size(2));
@@ -104,7 +104,7 @@ inline Plan plan_of(const Args& a) {
   // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
   for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {
     const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
-                       2048;  // static arrays, and what a block costs
+                       2048;                  // static arrays, and what a block costs
     const int tiles = budget / p.tile.bytes;  // that fit
     p.depth = tiles >= 6 * p.wave_tiles ? 2 : 1;
     p.ring = tiles / (p.depth * p.wave_tiles);
@@ -138,11 +138,16 @@ inline Workspace carve(const Plan& p, device::Carver& carver) {
 template <class F>
 void with_dim(int head_dim, F f) {
   switch (head_dim) {
-    case 64: return f(std::integral_constant<int, 64>());
-    case 80: return f(std::integral_constant<int, 80>());
-    case 96: return f(std::integral_constant<int, 96>());
-    case 128: return f(std::integral_constant<int, 128>());
-    default: return f(std::integral_constant<int, 256>());
+    case 64:
+      return f(std::integral_constant<int, 64>());
+    case 80:
+      return f(std::integral_constant<int, 80>());
+    case 96:
+      return f(std::integral_constant<int, 96>());
+    case 128:
+      return f(std::integral_constant<int, 128>());
+    default:
+      return f(std::integral_constant<int, 256>());
   }
 }
 
@@ -185,7 +190,8 @@ struct DecodeSm80 {
     const Plan plan = plan_of(a);
     if (plan.batch == 0) return;
     const Cache cache = cache_of(a);
-    supported(reinterpret_cast<uintptr_t>(cache.data) % 16 == 0, "the cache is not 16-byte aligned");
+    supported(reinterpret_cast<uintptr_t>(cache.data) % 16 == 0,
+              "the cache is not 16-byte aligned");
     device::Carver carver(call.workspace);
     const Workspace w = carve(plan, carver);
 
@@ -211,8 +217,9 @@ struct DecodeSm80 {
     });
 
     StreamParams s{};
-    s.schedule = {strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch, plan.page,
-                  plan.page_tiles, plan.wave_tiles * plan.depth, plan.parts, kLeastStages};
+    s.schedule = {
+        strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch,  plan.page, plan.page_tiles,
+        plan.wave_tiles * plan.depth,     plan.parts,    kLeastStages};
     s.cache = cache.data;
     s.blocks = cache.blocks;
     s.block_stride = cache.stride[0];
@@ -240,7 +247,7 @@ struct DecodeSm80 {
     s.scores_at = plan.scores_at;
     s.ring_at = plan.ring_at;
     with_instance(plan, [&](auto key, auto value, auto dim, auto packed) {
-      device::launch_overlapping(decode_stream<key(), value(), dim(), packed()>,
+      device::launch(decode_stream<key(), value(), dim(), packed()>,
                      device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1}, kStreamThreads,
                      static_cast<size_t>(plan.shared_bytes), call.stream, s);
     });
@@ -256,7 +263,7 @@ struct DecodeSm80 {
     m.head_waves = plan.parts >= 16 * plan.batch ? kMergeWaves : 1;
     const int64_t heads_of_block = kMergeWaves / m.head_waves;
     with_dim(plan.head_dim, [&](auto dim) {
-      device::launch_overlapping(merge_partials<dim()>,
+      device::launch(merge_partials<dim()>,
                      device::Grid{(items + heads_of_block - 1) / heads_of_block, 1, 1},
                      kMergeThreads, 0, call.stream, m);
     });

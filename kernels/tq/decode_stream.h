@@ -2,8 +2,8 @@
 // The pass over the cache of a fast decode. A block goes through its share of stages
 // (decode_schedule.h). A stage is one or more tiles of 16 tokens with all KV heads, each tile a
 // contiguous run of bytes that the block copies to shared memory a few stages ahead; a wave takes
-// one tile and one head tile (the query heads of a KV head, 8 at most) and keeps its softmax and its
-// output in registers until the sequence ends or the share does.
+// one tile and one head tile (the query heads of a KV head, 8 at most) and keeps its softmax and
+// its output in registers until the sequence ends or the share does.
 #pragma once
 
 #include "tq/decode_fragments.h"
@@ -25,8 +25,8 @@ inline constexpr int kStreamBlocks = 2;  // of a multiprocessor
 struct TileLayout {
   int runs, run_bytes;
   int64_t run_stride;
-  int bytes;               // of all runs
-  int64_t bytes_of_tile;   // between tiles of a page, in the cache
+  int bytes;                      // of all runs
+  int64_t bytes_of_tile;          // between tiles of a page, in the cache
   int token_stride, head_stride;  // in shared memory
 };
 
@@ -45,20 +45,20 @@ struct StreamParams {
   float* partial;  // [2 * parts + B][Hq][head_dim]: decode_schedule.h
   float* partial_lse;
   int query_heads, group;
-  int tiles, tile_heads;  // of a KV head: tiles of at most tile_heads query heads
-  int block_tiles;        // of these, how many a block takes: all, or one (block_y)
-  int head_tiles;         // of a block: KV heads * block_tiles
-  int halves;             // of the dimensions: 2 for 256
-  int wave_tiles;         // tiles that a stage has beside each other, for waves
-  int depth;              // tiles of a wave in a stage: stage_tiles = wave_tiles * depth
-  int ring;               // stages in shared memory
+  int tiles, tile_heads;             // of a KV head: tiles of at most tile_heads query heads
+  int block_tiles;                   // of these, how many a block takes: all, or one (block_y)
+  int head_tiles;                    // of a block: KV heads * block_tiles
+  int halves;                        // of the dimensions: 2 for 256
+  int wave_tiles;                    // tiles that a stage has beside each other, for waves
+  int depth;                         // tiles of a wave in a stage: stage_tiles = wave_tiles * depth
+  int ring;                          // stages in shared memory
   int merge_at, scores_at, ring_at;  // in shared memory, behind the pair table
 };
 
 // What all waves know of a stage.
 struct StageInfo {
-  int row, stage, stages;  // of the sequence; stage: which, stages: how many it has
-  int tokens;              // of the sequence
+  int row, stage, stages;            // of the sequence; stage: which, stages: how many it has
+  int tokens;                        // of the sequence
   int64_t offsets[kMostStageTiles];  // of its tiles in the cache; -1: no such tile, or no such page
 };
 
@@ -112,7 +112,8 @@ class Planner {
     if (!last || in_batch == 0) next_batch(row, tokens, tile / device::kWave, !last);
     if (lane >= in_batch && lane < in_batch + p_.schedule.stage_tiles)
       info->offsets[lane - in_batch] = offset_;
-    if (lane == 0) info->row = row, info->stage = stage, info->stages = stages, info->tokens = tokens;
+    if (lane == 0)
+      info->row = row, info->stage = stage, info->stages = stages, info->tokens = tokens;
     device::sync_wave();
   }
 
@@ -124,8 +125,8 @@ class Planner {
     const int64_t id = entered ? load_id(row, tiles, batch) : next_id_;
     next_id_ = load_id(row, tiles, batch + 1);
     const int in_page = (batch * device::kWave + device::lane()) % p_.schedule.page_tiles;
-    offset_ = id < 0 || id >= p_.blocks ? -1
-                                        : id * p_.block_stride + in_page * p_.tile.bytes_of_tile;
+    offset_ =
+        id < 0 || id >= p_.blocks ? -1 : id * p_.block_stride + in_page * p_.tile.bytes_of_tile;
   }
   DEVICE_FUNCTION int64_t load_id(int row, int tiles, int batch) const {
     const int tile = batch * device::kWave + device::lane();
@@ -143,9 +144,9 @@ class Planner {
 // rows (dimensions) group and group + 8 of each matrix.
 //
 // A weight is 2^(score - limit), at most 1. The limit is set kSlack above the largest score of a
-// tile and moves only when a score passes it, so tiles seldom rescale. Weights times value scale are
-// brought below 2^15 by `unit`, a power of two that shrinks when a larger scale comes: as f16 they
-// neither overflow nor, in two halves, lose what matters beside the largest.
+// tile and moves only when a score passes it, so tiles seldom rescale. Weights times value scale
+// are brought below 2^15 by `unit`, a power of two that shrinks when a larger scale comes: as f16
+// they neither overflow nor, in two halves, lose what matters beside the largest.
 inline constexpr float kSlack = 7, kMostWeight = 32768;
 
 template <int kDim>
@@ -165,8 +166,7 @@ struct Attention {
       sum[c] = zero[c] = 0;
     }
     DEVICE_UNROLL
-    for (int m = 0; m < kMatrices; ++m)
-      DEVICE_UNROLL
+    for (int m = 0; m < kMatrices; ++m) DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) output[m][i] = 0;
   }
   DEVICE_FUNCTION void rescale(float limit0, float limit1, float new_unit) {
@@ -185,8 +185,7 @@ struct Attention {
   DEVICE_FUNCTION void for_each(F f) {  // sums and outputs, in a fixed order
     f(0, sum[0]), f(1, sum[1]), f(2, zero[0]), f(3, zero[1]);
     DEVICE_UNROLL
-    for (int m = 0; m < kMatrices; ++m)
-      DEVICE_UNROLL
+    for (int m = 0; m < kMatrices; ++m) DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) f(4 + 4 * m + i, output[m][i]);
   }
 };
@@ -218,11 +217,9 @@ struct TileMath {
     const int lane = device::lane(), columns = kPacked ? 4 : 8;
     const int64_t tile = int64_t{row} * (p.query_heads / p.group * p.tiles) + head_tile;
     const uint32_t* from =
-        p.queries +
-        ((tile * p.halves + half) * kSteps * device::kWave + lane) * kQueryRegisters;
+        p.queries + ((tile * p.halves + half) * kSteps * device::kWave + lane) * kQueryRegisters;
     DEVICE_UNROLL
-    for (int s = 0; s < kSteps; ++s)
-      DEVICE_UNROLL
+    for (int s = 0; s < kSteps; ++s) DEVICE_UNROLL
     for (int r = 0; r < kQueryRegisters; ++r)
       query[s][r] = from[s * device::kWave * kQueryRegisters + r];
     DEVICE_UNROLL
@@ -301,7 +298,7 @@ struct TileMath {
         }
       }
       const int diagonal = group * 4 + group / 2;  // the lane that holds column `group`
-      const auto square = [&](const float (&n)[2][4]) {
+      const auto square = [&](const float(&n)[2][4]) {
         const int i = group % 2;
         const float high = i ? n[0][1] + n[1][1] : n[0][0] + n[1][0];
         const float low = i ? n[0][3] + n[1][3] : n[0][2] + n[1][2];
@@ -311,8 +308,7 @@ struct TileMath {
       s[0] = d0[0] + d0[2], s[1] = d0[1] + d0[3];
       s[2] = d8[0] + d8[2], s[3] = d8[1] + d8[3];
     }
-    if constexpr (kPacked)
-      DEVICE_UNROLL
+    if constexpr (kPacked) DEVICE_UNROLL
     for (int i = 0; i < 4; ++i)
       s[i] += device::shuffle_xor(s[i], 2);  // the part of the query in the other columns
   }
@@ -337,15 +333,17 @@ struct TileMath {
   }
 
   // Takes a tile into the state: s and squares are its dot products, `tokens` of its 16 tokens are
-  // live, `slots` is the first token's slot of the KV head. `key_constant`: what is added to the squares
-  // for norm correction; without it, and for fp8 keys, a factor of all scores.
+  // live, `slots` is the first token's slot of the KV head. `key_constant`: what is added to the
+  // squares for norm correction; without it, and for fp8 keys, a factor of all scores.
   DEVICE_FUNCTION void attend(const StreamParams& p, SharedAddress slots, int tokens, float (&s)[4],
                               const float (&squares)[2], float key_constant, State& state) const {
     const int group = device::lane() / 4;
     const SharedAddress slot0 = slots + static_cast<uint32_t>(group * p.tile.token_stride);
     const SharedAddress slot8 = slot0 + static_cast<uint32_t>(8 * p.tile.token_stride);
-    float scale0 = load_half(slot0 + p.format.scale_at), zero0 = load_half(slot0 + p.format.zero_at);
-    float scale8 = load_half(slot8 + p.format.scale_at), zero8 = load_half(slot8 + p.format.zero_at);
+    float scale0 = load_half(slot0 + p.format.scale_at),
+          zero0 = load_half(slot0 + p.format.zero_at);
+    float scale8 = load_half(slot8 + p.format.scale_at),
+          zero8 = load_half(slot8 + p.format.zero_at);
     float factor0 = key_constant, factor8 = key_constant;
     if constexpr (kKeyBits != 8) {
       if (p.norm_correction) {
@@ -411,14 +409,16 @@ struct TileMath {
     }
     const uint32_t stride = static_cast<uint32_t>(p.tile.token_stride);
     const SharedAddress codes =
-        slots + (2 * member * stride + static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half));
+        slots +
+        (2 * member * stride + static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half));
     constexpr bool kWords = kValueBits == 4 && kDim == 128;  // loaded as such where they lie so
     const bool even_off = kWords && kKeyBits != 8 && (codes & 2) != 0;
     const bool odd_off = kWords && kKeyBits != 8 && ((codes + stride) & 2) != 0;
     uint32_t x0[20], x8[20];
     const auto load = [&](auto even, auto odd) {
       load_fields<kValueBits, kDim, even(), odd()>(codes, codes + stride, group, x0);
-      load_fields<kValueBits, kDim, even(), odd()>(codes + 8 * stride, codes + 9 * stride, group, x8);
+      load_fields<kValueBits, kDim, even(), odd()>(codes + 8 * stride, codes + 9 * stride, group,
+                                                   x8);
     };
     constexpr std::integral_constant<int, 0> at_word;
     constexpr std::integral_constant<int, 1> off;
@@ -459,8 +459,9 @@ DEVICE_FUNCTION float fill_pair_table(const Codebook& book, uint8_t* table) {
     const float second = book.data[entry / kCodes * book.stride] * power;
     device::Words2 pair;
     pair.x[0] = device::pack_halves<device::f16>(first, second);
-    pair.x[1] = device::pack_halves<device::f16>(first - device::low_half<device::f16>(pair.x[0]),
-                                                 second - device::high_half<device::f16>(pair.x[0]));
+    pair.x[1] =
+        device::pack_halves<device::f16>(first - device::low_half<device::f16>(pair.x[0]),
+                                         second - device::high_half<device::f16>(pair.x[0]));
     *reinterpret_cast<device::Words2*>(table + i * kPairBytes) = pair;
   }
   return power;
@@ -473,18 +474,21 @@ class Stream {
 
  public:
   DEVICE_FUNCTION Stream(const StreamParams& p, uint8_t* shared)
-      : p_(p), shared_(shared), wave_(device::wave()), unit_(wave_ % (p.head_tiles * p.halves)),
-        wave_tile_(wave_ / (p.head_tiles * p.halves)), kv_head_(unit_ / p.halves / p.block_tiles),
+      : p_(p),
+        shared_(shared),
+        wave_(device::wave()),
+        unit_(wave_ % (p.head_tiles * p.halves)),
+        wave_tile_(wave_ / (p.head_tiles * p.halves)),
+        kv_head_(unit_ / p.halves / p.block_tiles),
         head_tile_(kv_head_ * p.tiles + unit_ / p.halves % p.block_tiles + device::block_y()) {
     math_.half = unit_ % p.halves;
   }
 
   DEVICE_FUNCTION void run(StageInfo* infos) {
-    device::allow_next_launch();
     const Runs runs = runs_of(p_.schedule);
     const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
     const int part = device::block_x();
-    if (part >= cut.parts) return device::wait_for_launch_before();
+    if (part >= cut.parts) return;
     const int begin = first_stage(cut, part), stages = first_stage(cut, part + 1) - begin;
     if (wave_ == 0) {
       const Place place = find_stage(p_.schedule, runs, begin);
@@ -531,7 +535,8 @@ class Stream {
         SharedAddress to =
             ring + static_cast<uint32_t>((at == 0 ? p_.ring - 1 : at - 1) * stage_bytes);
         DEVICE_ROLLED
-        for (int t = 0; t < p_.schedule.stage_tiles; ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
+        for (int t = 0; t < p_.schedule.stage_tiles;
+             ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
           const int64_t offset = infos[copy_at].offsets[t];
           if (offset >= 0) copy_tile(p_.tile, to, p_.cache + offset);
         }
@@ -549,7 +554,6 @@ class Stream {
           segment = {row, info->stage, 0, info->stages};
           if (wave_tile_ < p_.wave_tiles) {
             state_.clear();
-            if (i == 0) device::wait_for_launch_before();
             math_.load_queries(p_, row, head_tile_);
           }
         }
@@ -574,7 +578,6 @@ class Stream {
       info_at = info_at == p_.ring ? 0 : info_at + 1;
     }
     device::copy_async_wait<0>();
-    device::wait_for_launch_before();
   }
 
  private:
@@ -606,16 +609,13 @@ class Stream {
     if (wave_tile_ != 0) return;
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
     DEVICE_UNROLL
-    for (int mask = 4; mask < device::kWave; mask *= 2)
-      DEVICE_UNROLL
+    for (int mask = 4; mask < device::kWave; mask *= 2) DEVICE_UNROLL
     for (int c = 0; c < 2; ++c) {
       state_.sum[c] += device::shuffle_xor(state_.sum[c], mask);
       state_.zero[c] += device::shuffle_xor(state_.zero[c], mask);
     }
-    if constexpr (kPacked)
-      DEVICE_UNROLL
-    for (int m = 0; m < State::kMatrices; ++m)
-      DEVICE_UNROLL
+    if constexpr (kPacked) DEVICE_UNROLL
+    for (int m = 0; m < State::kMatrices; ++m) DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) state_.output[m][i] += device::shuffle_xor(state_.output[m][i], 2);
 
     const bool whole = s.first == 0 && s.last + 1 == s.stages;
@@ -686,7 +686,8 @@ class Stream {
 };
 
 template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
-DEVICE_KERNEL_BLOCKS(kStreamThreads, kStreamBlocks) decode_stream(StreamParams p) {
+DEVICE_KERNEL_BLOCKS(kStreamThreads, kStreamBlocks)
+decode_stream(StreamParams p) {
   DEVICE_SHARED(StageInfo, infos, kMostRing + 1);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   Stream<kKeyBits, kValueBits, kDim, kPacked>(p, device::data(shared)).run(device::data(infos));

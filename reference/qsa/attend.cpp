@@ -24,6 +24,7 @@
 #include <numeric>
 
 #include "reference/oracle.h"
+#include "reference/parallel.h"
 #include "reference/reader.h"
 
 namespace reference {
@@ -121,11 +122,19 @@ class Attention {
   }
 
   Result run() {
-    for (int64_t i = 0; i < q_.size(0); ++i) row(i);
+    findings_.resize(size_t(q_.size(0)));
+    output_.judged.assign(output_.value.size(), 1);
+    lse_.judged.assign(lse_.value.size(), 1);
+    for_each_row(q_.size(0), [&](int64_t i) { row(i); });
     Result result;
+    for (auto& of_row : findings_)
+      result.findings.insert(result.findings.end(), of_row.begin(), of_row.end());
+    if (result.findings.empty()) {  // all are judged
+      output_.judged.clear();
+      lse_.judged.clear();
+    }
     result.outputs.emplace("output", std::move(output_));
     result.outputs.emplace("lse", std::move(lse_));
-    result.findings = std::move(findings_);
     return result;
   }
 
@@ -204,18 +213,16 @@ class Attention {
   }
 
   void skip(int64_t i, int64_t head, const std::string& why) {
-    findings_.push_back("row " + std::to_string(i) + ", head " + std::to_string(head) + ": " + why +
-                        "; not judged");
+    findings_[size_t(i)].push_back("row " + std::to_string(i) + ", head " + std::to_string(head) +
+                                   ": " + why + "; not judged");
     const int64_t dim = q_.size(2), at = i * q_.size(1) + head;
-    output_.judged.resize(output_.value.size(), 1);
-    lse_.judged.resize(lse_.value.size(), 1);
     std::fill_n(output_.judged.begin() + at * dim, dim, uint8_t{0});
     lse_.judged[size_t(at)] = 0;
   }
 
   Reader q_, k_, v_, tokens_, table_, requests_;
   Output output_, lse_;
-  std::vector<std::string> findings_;
+  std::vector<std::vector<std::string>> findings_;  // by row
 };
 
 const Registration registered("qsa.attend",

@@ -8,7 +8,10 @@
 // of it.
 #include "qsa/merge.h"
 
+#include <atomic>
+
 #include "reference/oracle.h"
+#include "reference/parallel.h"
 #include "reference/reader.h"
 
 namespace reference {
@@ -25,8 +28,10 @@ Result merge(const toolkit::Args& a) {
   out.shape = {rows, heads, dim};
   out.value.assign(size_t(rows * heads * dim), 0.0);
   out.bound.assign(size_t(rows * heads * dim), 0.0);
-  Result result;
-  for (int64_t i = 0; i < rows; ++i)
+  out.judged.assign(out.value.size(), 1);
+  std::vector<std::vector<std::string>> findings(static_cast<size_t>(rows));
+  std::atomic<bool> all_judged = true;
+  for_each_row(rows, [&](int64_t i) {
     for (int64_t h = 0; h < heads; ++h) {
       double top = -kInfinity;
       bool broken = false;  // a NaN or +inf lse
@@ -38,8 +43,8 @@ Result merge(const toolkit::Args& a) {
       const size_t at = size_t((i * heads + h) * dim);
       if (broken) {
         std::fill_n(out.value.begin() + at, dim, std::numeric_limits<double>::quiet_NaN());
-        result.findings.push_back("row " + std::to_string(i) + ", head " + std::to_string(h) +
-                                  ": a partial_lse is NaN or +inf; the result has to be NaN");
+        findings[size_t(i)].push_back("row " + std::to_string(i) + ", head " + std::to_string(h) +
+                                      ": a partial_lse is NaN or +inf; the result has to be NaN");
         continue;
       }
       if (top == -kInfinity) continue;  // zeros
@@ -74,12 +79,18 @@ Result merge(const toolkit::Args& a) {
         out.bound[at + size_t(d)] = bound;
       }
       if (!overflow) continue;
-      result.findings.push_back("row " + std::to_string(i) + ", head " + std::to_string(h) +
-                                ": a live partial output is not finite, or the sum is beyond the "
-                                "output's range; not judged");
-      out.judged.resize(out.value.size(), 1);
+      findings[size_t(i)].push_back(
+          "row " + std::to_string(i) + ", head " + std::to_string(h) +
+          ": a live partial output is not finite, or the sum is beyond the output's range; not "
+          "judged");
       std::fill_n(out.judged.begin() + int64_t(at), dim, uint8_t{0});
+      all_judged = false;
     }
+  });
+  Result result;
+  for (auto& of_row : findings)
+    result.findings.insert(result.findings.end(), of_row.begin(), of_row.end());
+  if (all_judged) out.judged.clear();
   result.outputs.emplace("output", std::move(out));
   return result;
 }

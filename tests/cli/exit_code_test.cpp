@@ -197,7 +197,7 @@ TEST(ExitCode, AbsentBackendIs77WithTheReason) {
   EXPECT_TRUE(test::has(ran.err, "hip is absent, because "));
 }
 
-TEST(ExitCode, DeviceIndexOutOfRangeIs2) {
+TEST(ExitCode, DeviceIndexOutOfRangeIs2) {  // B43
   const auto ran = run_tool("qsa-verify run expand --plugin " TOOLKIT_FAKE_PLUGIN " -d fake:1");
   EXPECT_EQ(ran.code, 2) << ran.all();
   EXPECT_TRUE(test::has(ran.err, "there is 1 fake device, so the last index is 0"));

@@ -50,7 +50,7 @@ TEST(Names, UnknownFlag) {
 }
 TEST(Names, FlagOfAnotherVerb) {
   expect_refused("qsa-verify run --l2 warm", {"unknown flag '--l2'"});
-  expect_refused("qsa-verify replay x.safetensors --isolate", {"unknown flag '--isolate'"});
+  expect_refused("qsa-verify replay x.safetensors --resume", {"unknown flag '--resume'"});
 }
 TEST(Names, UnknownOp) {
   expect_refused("qsa-bench run nosuchop", {"unknown op 'nosuchop', nearest is '"});
@@ -130,6 +130,8 @@ TEST(Names, EnvSaysWhatIsHereAndWhyTheRestIsNot) {
   EXPECT_EQ(ran.code, 0);
   EXPECT_TRUE(test::has(ran.out, "hip: absent, because"));
   EXPECT_TRUE(test::has(ran.out, "plugin ABI 1"));
+  EXPECT_TRUE(test::has(ran.out, "wave 32, "));  // B37
+  EXPECT_TRUE(test::has(ran.out, "KiB per block"));
 }
 
 TEST(Names, DryRunPrintsCasesAndRunsNothing) {

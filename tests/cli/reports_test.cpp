@@ -58,7 +58,7 @@ TEST(Csv, UnknownColumnIsAFaultOfTheProgram) {
   EXPECT_THROW(row.set("tiem_us", 1.0), std::logic_error);
 }
 
-TEST(Csv, EveryRowHasEveryColumnWhateverItsVerdict) {
+TEST(Csv, EveryRowHasEveryColumnWhateverItsVerdict) {  // B41
   const std::string csv = scratch("verdicts.csv");
   run_tool("qsa-verify run expand " + fake("right,wrong,error,unsupported") +
            " -f 'decode|no-rows' --csv " + csv);
@@ -73,7 +73,7 @@ TEST(Csv, EveryRowHasEveryColumnWhateverItsVerdict) {
   EXPECT_EQ(std::ranges::count(column(rows, "seed"), "1"), 8);
 }
 
-TEST(Csv, SecondRunAppendsWithoutASecondHeader) {
+TEST(Csv, SecondRunAppendsWithoutASecondHeader) {  // B41
   const std::string csv = scratch("append.csv");
   const std::string command = "qsa-verify run expand -a ctx=40 " + fake("right") + " --csv " + csv;
   EXPECT_EQ(run_tool(command).code, 0);
@@ -95,13 +95,28 @@ TEST(Csv, FileWithOtherColumnsOrHalfALineIsRefusedAndLeftAlone) {
   }
 }
 
-TEST(Csv, PathThatCannotBeWrittenIs2BeforeAnythingRuns) {
+TEST(Csv, PathThatCannotBeWrittenIs2BeforeAnythingRuns) {  // B41
   for (const std::string flag : {"--csv", "--json", "--junit", "--md"}) {
     const auto ran =
         run_tool("qsa-verify run expand " + fake("hang") + " " + flag + " /nowhere/rows");
     EXPECT_EQ(ran.code, 2) << ran.all();
     EXPECT_TRUE(test::has(ran.err, "/nowhere/rows: cannot be written"));
   }
+}
+
+// B41: a limit on the file's size (in blocks of 512 bytes) stands for a disk that is full.
+TEST(Csv, AFullDiskIs2AndLeavesWholeLines) {
+  const std::string csv = scratch("full.csv");
+  const std::string run =
+      "qsa-verify run expand -a requests=1:9 " + fake("right") + " --csv " + csv;
+  const auto ran = run_tool(run, "trap '' XFSZ; ulimit -f 5;");
+  EXPECT_EQ(ran.code, 2) << ran.all();
+  EXPECT_TRUE(test::has(ran.err, "full.csv: cannot be written: "));
+  const std::string text = read_file(csv);
+  EXPECT_EQ(text.back(), '\n');
+  EXPECT_GT(parse_csv(text).size(), 1u);
+  EXPECT_EQ(run_tool(run + " --resume").code, 0);
+  EXPECT_EQ(parse_csv(read_file(csv)).size(), 1u + 9);
 }
 
 TEST(Csv, ReportOnStandardOutputIsAloneThere) {
@@ -214,7 +229,7 @@ TEST(Repro, SameSeedSameBitsOtherSeedOtherBits) {
   EXPECT_NE(digest("3"), digest("4"));
 }
 
-TEST(Bench, TimedRowsHaveTimesConditionAndVerdict) {
+TEST(Bench, TimedRowsHaveTimesConditionAndVerdict) {  // B38, cold and warm apart
   const auto ran = run_tool(
       "qsa-bench run expand -a ctx=40 --l2 both --launch stream --min-time 0.01 --max-noise 1000 "
       "--csv - -q " +

@@ -97,7 +97,7 @@ TEST(CompareTool, BadFileIs2AndNamesColumnAndLine) {
   check("op,impl\nx,y\n", "bad.csv:1: no column 'case_id'");
   check(head + "o,i,c,d,cold,graph,pass,9,1,abc,1,1,1\n",
         "bad.csv:2: time_us_median: expected a number, got 'abc'");
-  check(head + "o,i,c,d,cold,graph,pass,9,1,1,1,1,1\no,i,c\n", "line 3");
+  check(head + "o,i,c,d,cold,graph,pass,9,1,1,1,1,1\no,i,c\n", "bad.csv:3: 3 cells");
   check(head + "o,i,,d,cold,graph,pass,9,1,1,1,1,1\n", "bad.csv:2: expected a result row");
   check(head + "o,i,c,d,cold,graph,pass,9,1,0,1,1,1\n", "expected more than 0, got 0");
   check("", "bad.csv");

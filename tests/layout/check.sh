@@ -48,9 +48,9 @@ code='\.(h|cpp|cu)$'
 breach sight < <(only "$contracts|$standard|<stdint\.h" $(matching '^kernels/include/'))
 breach sight < <(includes $(matching "^kernels/.*$code") | grep -E ':<?(reference|harness|apps|cli|tests)/')
 breach sight < <(only "$contracts|reference/[a-z_0-9/]+\.h|$standard|<Eigen/[A-Za-z]+" $(matching "^reference/.*$code"))
-breach sight < <(only "$contracts|(reference|harness)/[a-z_0-9/]+\.h|$standard|$system|<(fmt|nlohmann|libfccp|zlib)[a-z_./]+" \
+breach sight < <(only "$contracts|(reference|harness)/[a-z_0-9/]+\.h|$standard|$system|<(fmt|nlohmann|zlib)[a-z_./]+" \
   $(matching "^harness/.*$code"))
-breach sight < <(only "$contracts|(harness|cli)/[a-z_0-9/]+\.h|$standard|$system|<(CLI|fmt|nlohmann|benchmark|libfccp)[A-Za-z_./]+" \
+breach sight < <(only "$contracts|(harness|cli)/[a-z_0-9/]+\.h|$standard|$system|<(CLI|fmt|nlohmann|benchmark)[A-Za-z_./]+" \
   $(matching "^apps/.*$code"))
 breach sight < <(only "$contracts|$standard|$system" $(matching "^examples/.*$code"))
 

@@ -19,6 +19,46 @@ const Ceilings kRoofs{{4000, 4100, "roof.gather/512"},
 
 harness::Summary took(double us) { return harness::summarize(std::vector<double>(20, us)); }
 
+harness::Row roof(std::string op, std::string id, std::string dtype, std::string l2, double bytes,
+                  double flops, double us, std::string status = "pass") {
+  harness::Row row;
+  row.set("op", op);
+  row.set("case_id", id);
+  row.set("dtype", dtype);
+  row.set("l2", l2);
+  row.set("bytes", bytes);
+  row.set("flops", flops);
+  row.set("time_us_median", us);
+  row.set("time_us_min", std::to_string(us / 2));  // text, as read back from a file
+  row.set("status", status);
+  return row;
+}
+
+TEST(Ceilings, AreTheBestOfTheRoofsRows) {
+  const auto c = harness::ceilings_of(
+      {roof("roof.read", "roof.read/stream", "u32", "cold", 4e6, 0, 1),
+       roof("roof.copy", "roof.copy/stream", "u32", "cold", 3e6, 0, 1),
+       roof("roof.read", "roof.read/l2", "u32", "warm", 9e6, 0, 1, "inconclusive"),
+       roof("roof.mma", "roof.mma/f16", "f16", "warm", 0, 6e8, 1),
+       roof("roof.mma", "roof.mma/bf16", "bf16", "warm", 0, 5e8, 1),
+       roof("roof.empty", "roof.empty/nodes-1", "", "warm", 0, 0, 3)});
+  EXPECT_DOUBLE_EQ(c.memory.median, 4000);
+  EXPECT_DOUBLE_EQ(c.memory.fastest, 8000);
+  EXPECT_EQ(c.memory.source, "roof.read/stream");
+  EXPECT_DOUBLE_EQ(c.l2.median, 9000);
+  EXPECT_DOUBLE_EQ(c.f16.median, 600'000);
+  EXPECT_EQ(c.bf16.source, "roof.mma/bf16");
+}
+
+TEST(Ceilings, AWrongOrFailedProbeIsNone) {
+  for (const char* status : {"fail", "error", "timeout", "crash"})
+    EXPECT_EQ(harness::ceilings_of(
+                  {roof("roof.read", "roof.read/stream", "u32", "cold", 4e6, 0, 1, status)})
+                  .memory.median,
+              0)
+        << status;
+}
+
 TEST(Ceilings, AMemoryBoundCaseIsHeldToMemory) {
   const auto s = stand(kRoofs, {{400e6, 1e9}, 0, TK_BF16}, Cache::cold, kL2, took(200));
   EXPECT_DOUBLE_EQ(s.pct, 50);

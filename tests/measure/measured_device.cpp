@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backend "measured" in host memory with a made-up clock: each op adds to it what it costs by its
 // bytes, so that roofs and shares of them come out as known. It has right probes, a qsa.expand
-// whose speed is MEASURED_GBPS, and a launch that costs 2 us.
+// whose speed is MEASURED_GBPS, and a launch that costs 2 us; its L2 has MEASURED_L2 bytes. Filling
+// memory costs time, too: where a flush is timed, it shows.
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -23,7 +24,8 @@ tk_status device_count(int32_t* count) {
 tk_status device_info(int32_t, tk_device_info* info) {
   info->wave = 1;
   std::strcpy(info->name, "measured");
-  info->l2_bytes = 1 << 10;
+  const char* l2 = std::getenv("MEASURED_L2");
+  info->l2_bytes = l2 ? std::strtoull(l2, nullptr, 10) : 1 << 10;
   info->memory_bytes = 16 << 20;
   info->multiprocessors = 1;
   return TK_OK;
@@ -40,6 +42,7 @@ tk_status copy(void* to, const void* from, uint64_t bytes, void*) {
 }
 tk_status fill(void* memory, uint8_t byte, uint64_t bytes, void*) {
   std::memset(memory, byte, bytes < 4096 ? bytes : 4096);
+  now_us += static_cast<double>(bytes) * 1e-3;
   return TK_OK;
 }
 tk_status stream_create(void** stream) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "harness/measure/kernel_timer.h"
 #include "measured.h"
 
@@ -53,6 +55,27 @@ TEST(Sampling, ACardThatStaysThrottledKeepsItsRowAndSaysSo) {
   EXPECT_TRUE(s[0].all_throttled);
   EXPECT_GT(s[0].discarded, 0);
   EXPECT_EQ(s[0].median, 7);
+}
+
+// B38: derived from the L2 of the device, and outside the timed interval.
+TEST(Flush, IsTwiceTheL2AndAtLeast256MB) {
+  const measure_test::Measured small;
+  EXPECT_EQ(harness::flush_bytes(small.device()), 256'000'000u);
+  ::setenv("MEASURED_L2", "257000000", 1);
+  const measure_test::Measured large;
+  ::unsetenv("MEASURED_L2");
+  EXPECT_EQ(harness::flush_bytes(large.device()), 514'000'000u);
+}
+
+TEST(Flush, IsNotTimed) {
+  const measure_test::Measured measured;
+  const tk_op op{sizeof(tk_op), 0,       "x",
+                 "y",           nullptr, [](const tk_call*) { return tk_status{TK_OK}; }};
+  tk_call call{};
+  harness::KernelTimer timer(measured.device(), op, {&call},
+                             {harness::Cache::cold, harness::Launch::stream});
+  EXPECT_EQ(timer.flushed(), 256'000'000u);
+  EXPECT_EQ(timer.sample(), 0);
 }
 
 // B38: the L2 of this device has 1 KiB.

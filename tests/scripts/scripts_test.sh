@@ -52,4 +52,21 @@ PATH="$work/stubs:$PATH" bash -euo pipefail -c '. "$1"; install_packages yes' - 
   echo "install_packages stopped because an optional package is in no archive"
   failed=1
 }
+
+# The revision that rows tell, of a tree without history: given, of an archive, or unknown.
+tree=$work/tree
+mkdir -p "$tree/apps/cli"
+cp "$source/apps/cli/version.cpp.in" "$tree/apps/cli"
+# revision GIVEN FILE EXPECTED: FILE is what revision.txt holds.
+revision() {
+  echo "$2" >"$tree/apps/cli/revision.txt"
+  cmake -DSOURCE="$tree" -DOUT="$work/version.cpp" -DVERSION=0 -DGIVEN="$1" -P "$source/apps/cli/version.cmake"
+  grep -qF "return \"$3\"" "$work/version.cpp" || {
+    echo "expected revision $3, got:" && cat "$work/version.cpp"
+    failed=1
+  }
+}
+revision "" "$(cat "$source/apps/cli/revision.txt")" unknown
+revision 0123456789ab "" 0123456789ab
+revision "" 00112233445566778899aabbccddeeff00112233 001122334455
 exit $failed

@@ -132,6 +132,16 @@ TEST_P(Dialect, ReductionsGiveEveryLaneTheResult) {
   }
 }
 
+DEVICE_KERNEL(kThreads) sum_of_lanes(int* out) {
+  out[device::thread()] = device::wave_sum(device::lane());
+}
+
+TEST_P(Dialect, AWaveSumHasAllLanesOfTheWave) {  // B37: 2016 with 64 lanes, 496 with 32
+  std::vector<int> out(kThreads);
+  device::launch(sum_of_lanes, {1}, kThreads, 0, nullptr, out.data());
+  for (const int sum : out) ASSERT_EQ(sum, kWave == 64 ? 2016 : 496);
+}
+
 DEVICE_KERNEL(kThreads) sum_two_ways(const float* in, float* out) {
   const float x = in[device::thread()];
   float by_shuffles = x;

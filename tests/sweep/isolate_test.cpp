@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One case of five faults, hangs, throws or ends the process: it costs one row.
+// One case of five faults, hangs, throws or ends the process: it costs one row (B43).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,6 +54,64 @@ TEST(Isolate, BenchLosesOneRow) {
   for (const auto& bad : kBad)
     expect_four_good_rows_and(
         bad, run_tool("qsa-bench run" + kFive + kBench + fake(bad.implementation)));
+}
+
+// Real kernels; tests/sweep/third_case.cu is also what a GPU is tried with.
+TEST(Isolate, AKernelOnSimtCostsOneRow) {
+  const Bad bad[] = {
+      {"third-faults", "crash", "killed by signal 11 (Segmentation fault)"},
+      {"third-hangs", "timeout", "did not end within 5 s (--timeout)"},
+      {"third-throws", "error", "thrown for three rows"},
+  };
+  for (const auto& b : bad) {
+    SCOPED_TRACE(b.implementation);
+    const auto ran = run_tool(
+        "qsa-verify run expand -a requests=1:5 --isolate --timeout 5 --csv - -q -d simt "
+        "--plugin " TOOLKIT_THIRD_CASE " --impl " +
+        std::string(b.implementation));
+    EXPECT_EQ(ran.code, 5) << ran.all();
+    const auto rows = parse_csv(ran.out);
+    EXPECT_EQ(column(rows, "status"), (Words{"pass", "pass", b.status, "pass", "pass"}));
+    EXPECT_TRUE(has(column(rows, "reason").at(2), b.reason));
+    EXPECT_TRUE(has(ran.err, "ERROR 1 of 5"));
+  }
+}
+
+const std::string kGolden = TOOLKIT_SOURCE_DIR "/datasets/golden/qsa.expand/";
+
+// The second of three dumps has three rows.
+void expect_two_good_dumps(const Bad& bad, const test::Ran& ran) {
+  SCOPED_TRACE(bad.implementation);
+  EXPECT_EQ(ran.code, 5) << ran.all();
+  const auto rows = parse_csv(ran.out);
+  EXPECT_EQ(column(rows, "status"), (Words{"pass", bad.status, "pass"}));
+  EXPECT_EQ(column(rows, "case_id").at(1), kGolden + "decode.safetensors");
+  EXPECT_TRUE(has(column(rows, "reason").at(1), bad.reason));
+  EXPECT_EQ(column(rows, "impl").at(1), std::string("fake/") + bad.implementation);
+}
+
+TEST(Isolate, OfLoadedAndReplayedDumpsOneIsLost) {
+  for (const auto& bad : kBad) {
+    std::string files, loaded;
+    for (const std::string name : {"i64", "decode", "len-short"}) {
+      const std::string file = kGolden + name + ".safetensors";
+      files += " " + file;
+      loaded += " --load " + file;
+    }
+    const std::string how = " --isolate --csv - -q --timeout 10 " + fake(bad.implementation);
+    expect_two_good_dumps(bad, run_tool("qsa-verify replay" + files + how));
+    expect_two_good_dumps(bad, run_tool("qsa-bench run expand" + loaded + how + kBench));
+  }
+}
+
+TEST(Isolate, ReplayedResultsAreJudgedAndAFileThatIsNoDumpIs2) {
+  const std::string candidates = TOOLKIT_SOURCE_DIR "/tests/data/candidates/";
+  const auto ran =
+      run_tool("qsa-verify replay --isolate --csv - -q " + candidates +
+               "qsa.expand.decode.right.safetensors " + candidates +
+               "qsa.expand.decode.token-off-by-one.safetensors " TOOLKIT_SOURCE_DIR "/README.md");
+  EXPECT_EQ(column(parse_csv(ran.out), "status"), (Words{"pass", "fail", "error"})) << ran.all();
+  EXPECT_EQ(ran.code, 1);
 }
 
 TEST(Isolate, OtherImplementationsOfTheCaseKeepTheirRows) {

@@ -29,6 +29,7 @@ END
   ;;
   --version) echo "tool 0.1.0 (0123abc), plugin ABI 1" ;;
   list) printf 'preset one  a model\npreset two  another\n' ;;
+  report) while [ "$1" != --md ]; do all="$all $1"; shift; done; echo "$all" >"$2" ;;
   run) all=$*; while [ "$1" != --csv ]; do shift; done; echo "$all" >>"$2"; exit "$EXIT" ;;
 esac
 )";
@@ -57,11 +58,12 @@ TEST(Measure, RunsEveryPresetOnTheLargestGpuAndKeepsAnInterruptedRunApart) {
   EXPECT_EQ(read_file(out + "/qsa-bench.csv"), "");
   EXPECT_EQ(measure("EXIT=3", flags), 3);
   const std::string rows = read_file(out + "/qsa-bench.csv");
-  EXPECT_TRUE(has(rows, "run -p one -d cuda:1 --isolate --resume --csv "));
+  EXPECT_TRUE(has(rows, "run -p one -d cuda:1 --isolate --roofs --resume --csv "));
   EXPECT_TRUE(has(rows, "run -p two -d cuda:1 "));
   EXPECT_TRUE(has(rows, " --l2 both\n"));
   EXPECT_TRUE(has(read_file(out + "/tq-bench.csv"), "run -p two "));
   EXPECT_EQ(read_file(out + "/qsa-bench.0123abc.part"), "");
+  EXPECT_TRUE(has(read_file(out + "/report.md"), "tq-bench.csv"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "cli/progress.h"
@@ -50,6 +51,7 @@ int interrupt_after(const std::string& command_line, const std::string& csv, int
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+// B43
 TEST(Interrupt, DuringCase4Leaves3CompleteRowsAndResumeDoesTheRest) {
   for (const std::string isolate : {"", " --isolate"}) {
     const std::string csv = scratch("interrupted" + isolate + ".csv");
@@ -99,6 +101,44 @@ TEST(Resume, BenchTimesOnlyTheMissingConditionAndImplementation) {
   EXPECT_EQ(lines_of(csv), 5);
   EXPECT_EQ(run_tool(sweep + "--seed 2 " + fake("right")).code, 0);
   EXPECT_EQ(lines_of(csv), 7);
+}
+
+TEST(Resume, RowsOfAnotherRevisionAreRefused) {
+  const std::string csv = scratch("revisions.csv");
+  const std::string sweep = "qsa-verify run expand -a requests=1:2 --csv " + csv + " ";
+  EXPECT_EQ(run_tool(sweep + fake("right")).code, 0);
+  std::string text = read_file(csv);
+  const std::string sha = column(parse_csv(text), "git_sha").front();
+  text.replace(text.rfind("," + sha + ","), sha.size() + 2, ",0123456789ab,");
+  std::ofstream(csv) << text;
+  const auto ran = run_tool(sweep + "--resume " + fake("right"));
+  EXPECT_EQ(ran.code, 2) << ran.all();
+  EXPECT_TRUE(has(ran.err, "holds rows of qsa-verify 0123456789ab, and this is " + sha));
+  EXPECT_EQ(read_file(csv), text);
+  // Another program's rows in the same file are not what goes on here.
+  EXPECT_EQ(run_tool("qsa-bench run expand -a requests=1 --launch stream --min-time 0.001 "
+                     "--max-noise 100000 --resume --csv " +
+                     csv + " " + fake("right"))
+                .code,
+            0);
+}
+
+TEST(Resume, DocumentsHoldAllRows) {
+  const std::string csv = scratch("documents.csv"), xml = csv + ".xml", md = csv + ".md";
+  const std::string sweep =
+      "qsa-bench run expand --launch stream --min-time 0.001 --max-noise 100000 --resume --csv " +
+      csv + " --junit " + xml + " --md " + md + " " + fake("right,wrong");
+  EXPECT_EQ(run_tool(sweep + " -a requests=1:2").code, 1);
+  const std::string first = read_file(md);
+  EXPECT_EQ(run_tool(sweep + " -a requests=1:3").code, 1);
+  EXPECT_TRUE(has(read_file(xml), "tests=\"6\" failures=\"3\""));
+  const std::string second = read_file(md);
+  EXPECT_TRUE(has(second, "6 rows"));
+  EXPECT_TRUE(has(second, "Verdicts: 3 fail, 3 pass."));
+  // Earlier times stand there as they were measured.
+  const size_t begin = first.find("| `qsa.expand/"), end = first.find('\n', begin);
+  ASSERT_NE(begin, std::string::npos) << first;
+  EXPECT_TRUE(has(second, first.substr(begin, end - begin)));
 }
 
 TEST(Resume, NeedsAFile) {

@@ -46,18 +46,6 @@ DEVICE_FUNCTION void sync_block() { __syncthreads(); }
 DEVICE_FUNCTION void sync_wave() { __syncwarp(kAllLanes); }
 DEVICE_FUNCTION void fence() { __threadfence(); }
 
-// Launches that overlap (device/launch.h).
-DEVICE_FUNCTION void wait_for_launch_before() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-DEVICE_FUNCTION void allow_next_launch() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 // Bits.
 template <class To, class From>
 DEVICE_FUNCTION To

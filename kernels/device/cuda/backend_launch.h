@@ -48,12 +48,20 @@ inline int64_t shared_bytes_of_block() {
       planning() ? int64_t(planning()->device->shared_bytes_per_block) : 0);
 }
 
-// May the kernel begin before the launch in front of it has ended?
-enum class Begin { after, overlapping };
+inline void copy_memory(void* to, const void* from, size_t bytes, void* stream) {
+  if (planning()) return;
+  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                                            static_cast<cudaStream_t>(stream));
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw LaunchError(std::string("a copy within the device: ") + cudaGetErrorName(error) + " (" +
+                    cudaGetErrorString(error) + ")");
+}
 
+// Enqueues kernel(arguments...) and returns.
 template <class... Params, class... Arguments>
-void launch_kernel(Begin begin, void (*kernel)(Params...), Grid grid, int threads,
-                   size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
+void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
+            void* stream, Arguments&&... arguments) {
   static_assert(sizeof...(Params) == sizeof...(Arguments),
                 "a kernel is launched with all of its parameters");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
@@ -76,37 +84,14 @@ void launch_kernel(Begin begin, void (*kernel)(Params...), Grid grid, int thread
   const cudaError_t error = std::apply(
       [&](auto&... value) {
         void* pointers[] = {static_cast<void*>(&value)..., nullptr};
-        cudaLaunchConfig_t config{};
-        config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
-                              static_cast<unsigned>(grid.z));
-        config.blockDim = dim3(static_cast<unsigned>(threads));
-        config.dynamicSmemBytes = dynamic_shared_bytes;
-        config.stream = static_cast<cudaStream_t>(stream);
-        cudaLaunchAttribute overlapping{};
-        overlapping.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        overlapping.val.programmaticStreamSerializationAllowed = 1;
-        config.attrs = &overlapping;
-        config.numAttrs = begin == Begin::overlapping &&
-                          device_attribute(cudaDevAttrComputeCapabilityMajor, 0) >= 9;
-        return cudaLaunchKernelExC(&config, entry, pointers);
+        const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                          static_cast<unsigned>(grid.z));
+        return cudaLaunchKernel(entry, blocks, dim3(static_cast<unsigned>(threads)), pointers,
+                                dynamic_shared_bytes, static_cast<cudaStream_t>(stream));
       },
       values);
   if (error != cudaSuccess)
     launch_failed(entry, "not launched", error, grid, threads, dynamic_shared_bytes);
-}
-
-// Enqueues kernel(arguments...) and returns.
-template <class... Params, class... Arguments>
-void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
-            void* stream, Arguments&&... arguments) {
-  launch_kernel(Begin::after, kernel, grid, threads, dynamic_shared_bytes, stream,
-                std::forward<Arguments>(arguments)...);
-}
-template <class... Params, class... Arguments>
-void launch_overlapping(void (*kernel)(Params...), Grid grid, int threads,
-                        size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
-  launch_kernel(Begin::overlapping, kernel, grid, threads, dynamic_shared_bytes, stream,
-                std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace device

@@ -153,5 +153,10 @@ DEVICE_FUNCTION Words4 load_once16(const void* global) {
                : "l"(global));
   return w;
 }
+DEVICE_FUNCTION void copy_async16_of_line(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(shared)),
+               "l"(global)
+               : "memory");
+}
 
 }  // namespace device

@@ -58,10 +58,6 @@ DEVICE_FUNCTION void sync_wave() {
 }
 DEVICE_FUNCTION void fence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
 
-// Launches that overlap: here they never do.
-DEVICE_FUNCTION void wait_for_launch_before() {}
-DEVICE_FUNCTION void allow_next_launch() {}
-
 // Bits.
 template <class To, class From>
 DEVICE_FUNCTION To bit_cast(const From& from) {

@@ -14,18 +14,15 @@ inline int64_t shared_bytes_of_block() {
   throw LaunchError("the hip backend has no host side yet");
 }
 
+inline void copy_memory(void*, const void*, size_t, void*) {
+  throw LaunchError("the hip backend has no host side yet");
+}
+
 template <class... Params, class... Arguments>
 void launch(void (*)(Params...), Grid, int, size_t, void*, Arguments&&...) {
   static_assert(sizeof...(Params) == sizeof...(Arguments),
                 "a kernel is launched with all of its parameters");
   throw LaunchError("the hip backend has no host side yet");
-}
-
-template <class... Params, class... Arguments>
-void launch_overlapping(void (*kernel)(Params...), Grid grid, int threads,
-                        size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
-  launch(kernel, grid, threads, dynamic_shared_bytes, stream,
-         std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace device

@@ -58,10 +58,6 @@ inline void sync_block(Site site = Site::current()) { simt::sync_block(site); }
 inline void sync_wave(Site site = Site::current()) { simt::sync_wave(site); }
 inline void fence() { simt::fence(); }
 
-// Launches that overlap: here they never do.
-inline void wait_for_launch_before() {}
-inline void allow_next_launch() {}
-
 // Bits.
 using std::bit_cast;
 template <class T>

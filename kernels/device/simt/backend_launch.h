@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -18,6 +19,10 @@ inline int multiprocessors() { return planning() ? planning()->device->multiproc
 inline int64_t shared_bytes_of_block() {
   return planning() ? int64_t(planning()->device->shared_bytes_per_block)
                     : int64_t(simt::shared_limit(SIMT_WAVE));
+}
+
+inline void copy_memory(void* to, const void* from, size_t bytes, void* /*stream*/) {
+  if (!planning()) std::memcpy(to, from, bytes);
 }
 
 template <class... Params, class... Arguments>
@@ -47,13 +52,6 @@ void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_sh
   } catch (const simt::KernelError& e) {
     throw LaunchError(e.what());
   }
-}
-
-template <class... Params, class... Arguments>
-void launch_overlapping(void (*kernel)(Params...), Grid grid, int threads,
-                        size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
-  launch(kernel, grid, threads, dynamic_shared_bytes, stream,
-         std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace device

@@ -130,5 +130,8 @@ inline Words4 load_once16(const void* global, Site site = Site::current()) {
     simt::fail("load_once16: the address is not aligned to 16 bytes", site);
   return *static_cast<const Words4*>(global);
 }
+inline void copy_async16_of_line(void* shared, const void* global, Site site = Site::current()) {
+  copy_async16(shared, global, true, site);
+}
 
 }  // namespace device

@@ -8,16 +8,21 @@ namespace roof::copy {
 
 using namespace toolkit;
 
+inline constexpr int kThreads = 256;  // of a block of the kernel
+
 inline constexpr TensorSpec kTensors[] = {
     {"source", Role::input, dtypes(TK_U32), "W", "contiguous words, a multiple of 4, 16-byte aligned"},
     {"target", Role::output, dtypes(TK_U32), "W", "the same words"},
 };
 inline constexpr ScalarSpec kScalars[] = {
-    {"blocks", ScalarKind::integer, nullptr, "blocks of the launch, > 0"},
+    {"blocks", ScalarKind::integer, "1", "blocks of the launch, > 0; a runtime's own copy has none"},
+    {"in_flight", ScalarKind::integer, "4", "16-byte loads of a thread before its stores, 1 or 4"},
 };
 
 inline void check(const Args& a) {
   require_integer(a, "blocks", 1);
+  const int64_t in_flight = a.integer("in_flight");
+  require(in_flight == 1 || in_flight == 4, a, "in_flight", "1 or 4", std::to_string(in_flight));
   const TensorView source = a.tensor("source");
   require(source.size(0) % 4 == 0, a, "source", "a multiple of 4 words", got_shape(source));
 }

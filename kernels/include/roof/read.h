@@ -18,11 +18,14 @@ inline constexpr TensorSpec kTensors[] = {
 inline constexpr ScalarSpec kScalars[] = {
     {"blocks", ScalarKind::integer, nullptr, "blocks of the launch, > 0"},
     {"passes", ScalarKind::integer, "1", "how often the source is read, > 0"},
+    {"in_flight", ScalarKind::integer, "4", "16-byte loads of a thread in flight, 4 (512 threads a block) or 16 (128)"},
 };
 
 inline void check(const Args& a) {
   require_integer(a, "blocks", 1);
   require_integer(a, "passes", 1);
+  const int64_t in_flight = a.integer("in_flight");
+  require(in_flight == 4 || in_flight == 16, a, "in_flight", "4 or 16", std::to_string(in_flight));
   const TensorView source = a.tensor("source");
   require(source.size(0) % 4 == 0, a, "source", "a multiple of 4 words", got_shape(source));
 }
