@@ -9,7 +9,7 @@
 namespace tq {
 
 inline constexpr int kMergeThreads = 256;
-inline constexpr int kMergeWaves = kMergeThreads / 32;
+inline constexpr int kMergeWaves = kMergeThreads / device::kWave;
 
 struct PartialMergeParams {
   Schedule schedule;

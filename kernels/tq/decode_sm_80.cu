@@ -99,7 +99,8 @@ inline Plan plan_of(const Args& a) {
   const int key_bits = p.format.key_bits, alignment = pair_table_alignment(key_bits);
   p.merge_at = pair_table_bytes(key_bits) + alignment - 16;
   p.scores_at = p.merge_at;
-  if (p.wave_tiles > 1) p.scores_at += units * merge_floats(wave_dim(p.head_dim)) * 32 * 4;
+  if (p.wave_tiles > 1)
+    p.scores_at += units * merge_floats(wave_dim(p.head_dim)) * device::kWave * 4;
   p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
   // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
   for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {

@@ -15,7 +15,7 @@ namespace tq {
 // bind: at 128 a thread two blocks fit a multiprocessor, and 128 dimensions fit those; of 256, two
 // waves take half each and add up their scores. (A ninth wave that only copies would leave 96:
 // registers are shared out in fours of waves.)
-inline constexpr int kWaves = 8, kStreamThreads = kWaves * 32;
+inline constexpr int kWaves = 8, kStreamThreads = kWaves * device::kWave;
 inline constexpr int kMostRing = 4;
 inline constexpr int kMostStageTiles = 16;
 inline constexpr int kStreamBlocks = 2;  // of a multiprocessor
@@ -149,6 +149,11 @@ class Planner {
 // they neither overflow nor, in two halves, lose what matters beside the largest.
 inline constexpr float kSlack = 7, kMostWeight = 32768;
 
+// 1 / x of a power of two, not of the largest.
+DEVICE_FUNCTION float inverse_of_power(float x) {
+  return device::bit_cast<float>((254u << 23) - device::bit_cast<uint32_t>(x));
+}
+
 template <int kDim>
 struct Attention {
   static constexpr int kMatrices = kDim / 16;
@@ -172,7 +177,7 @@ struct Attention {
   DEVICE_FUNCTION void rescale(float limit0, float limit1, float new_unit) {
     float f0 = device::exp2_fast(limit[0] - limit0), f1 = device::exp2_fast(limit[1] - limit1);
     sum[0] *= f0, sum[1] *= f1, zero[0] *= f0, zero[1] *= f1;
-    const float units = device::divide(new_unit, unit);
+    const float units = new_unit * inverse_of_power(unit);
     f0 *= units, f1 *= units;
     DEVICE_UNROLL
     for (int m = 0; m < kMatrices; ++m) {
@@ -193,13 +198,13 @@ struct Attention {
 // What a lane hands over where waves share a head.
 inline constexpr int merge_floats(int wave_dim) { return wave_dim / 4 + 7; }
 // And where they share its dimensions.
-inline constexpr int kHalfFloats = 6, kScoresBytes = 2 * kWaves * kHalfFloats * 32 * 4;
+inline constexpr int kHalfFloats = 6, kScoresBytes = 2 * kWaves * kHalfFloats * device::kWave * 4;
 
 // The unit for scales of up to `scale`.
 DEVICE_FUNCTION float unit_for(float scale) {
   const float most = device::min(device::max(scale, 0x1p-24f), 65536.0f);
   const uint32_t power = (device::bit_cast<uint32_t>(most) + 0x7fffffu) & 0x7f800000u;
-  return device::divide(kMostWeight, device::bit_cast<float>(power));
+  return kMostWeight * inverse_of_power(device::bit_cast<float>(power));
 }
 
 template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
@@ -517,7 +522,7 @@ class Stream {
       if (i == 0) {
         if constexpr (kKeyBits != 8) {
           const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
-          key_constant = p_.norm_correction ? 1e-16f * power * power : device::divide(1, power);
+          key_constant = p_.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
         }
       }
       if (p_.ring == 4)
@@ -631,7 +636,7 @@ class Stream {
       const bool none = sum == 0;  // a NaN sum is not 0 and makes the head NaN
       const float inverse = none ? 0 : device::divide(1, sum);
       const float zero = none ? 0 : state_.zero[c] * inverse;
-      const float codes = none ? 0 : device::divide(inverse, state_.unit);
+      const float codes = none ? 0 : inverse * inverse_of_power(state_.unit);
       constexpr float kLn2 = 0.693147180559945309f;
       if (group == 0 && math_.half == 0)
         p_.partial_lse[slot * p_.query_heads + head] =
@@ -669,7 +674,7 @@ class Stream {
                        device::min(state_.unit, unit));
         const float f0 = device::exp2_fast(limit0 - state_.limit[0]);
         const float f1 = device::exp2_fast(limit1 - state_.limit[1]);
-        const float units = device::divide(state_.unit, unit);
+        const float units = state_.unit * inverse_of_power(unit);
         state_.for_each([&](int i, float& x) {
           const float f = i % 2 ? f1 : f0;
           x = device::fma(buffer[(3 + i) * device::kWave], i < 4 ? f : f * units, x);
