@@ -93,23 +93,27 @@ class Planner {
 
   // The stage behind `last`, or the one that `info` names already.
   DEVICE_FUNCTION void plan(const StageInfo* last, StageInfo* info) {
-    int row = info->row, stage = info->stage, stages, tokens;
+    int row, stage, stages, tokens;
+    bool entered = true;  // a sequence that the stage before is not of
     if (last) {
       row = last->row, stage = last->stage + 1, stages = last->stages, tokens = last->tokens;
-      if (stage == stages) {
+      entered = stage == stages;
+      if (entered) {
         do row += 1;
         while (stages_of(p_.schedule, row) == 0);
         stage = 0;
-        last = nullptr;
       }
+    } else {
+      row = info->row, stage = info->stage;
+      device::sync_wave();  // it is written below
     }
-    if (!last) {
+    if (entered) {
       tokens = tokens_of(p_.schedule, row);
       stages = stages_of(p_.schedule, row);
     }
     const int lane = device::lane(), tile = stage * p_.schedule.stage_tiles;
     const int in_batch = tile % device::kWave;
-    if (!last || in_batch == 0) next_batch(row, tokens, tile / device::kWave, !last);
+    if (entered || in_batch == 0) next_batch(row, tokens, tile / device::kWave, entered);
     if (lane >= in_batch && lane < in_batch + p_.schedule.stage_tiles)
       info->offsets[lane - in_batch] = offset_;
     if (lane == 0)
