@@ -45,10 +45,12 @@ for tool in qsa-bench tq-bench; do
   part=$out/$tool.$sha.part  # of this very build; becomes the baseline when it is whole
   for preset in $("$bin/$tool" list | awk '$1 == "preset" { print $2 }'); do
     say "$tool: $preset"
+    before=$(stat -c %s "$part" 2>/dev/null || echo 0)
     status=0
     "$bin/$tool" run -p "$preset" -d "$device" --roofs --resume --csv "$part" "$@" || status=$?
     case $status in
-      5 | 134 | 136 | 137 | 139)  # a case broke the GPU's context or the process
+      5 | 134 | 136 | 137 | 139)  # a case broke the GPU's context or the process: rows behind it are not to blame
+        [ ! -e "$part" ] || truncate -s "$before" "$part"
         status=0
         "$bin/$tool" run -p "$preset" -d "$device" --isolate --roofs --resume --csv "$part" "$@" || status=$? ;;
     esac

@@ -3,7 +3,6 @@
 #include "cli/dispatch.h"
 
 #include <fmt/format.h>
-#include <libfccp/csv.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -15,6 +14,7 @@
 #include "cli/work.h"
 #include "harness/ops/names.h"
 #include "harness/plugins/errors.h"
+#include "harness/report/table.h"
 #include "harness/run/execute.h"
 #include "harness/run/launches.h"
 
@@ -29,22 +29,20 @@ struct Profile {
 };
 
 std::vector<Profile> read_profiles() {
-  const std::string file = (datasets_folder() / "profiles.csv").string();
+  const harness::Table table =
+      harness::read_table((datasets_folder() / "profiles.csv").string(),
+                          {"name", "arch", "multiprocessors", "shared_bytes_of_block"});
   std::vector<Profile> profiles;
-  try {
-    io::CSVReader<4, io::trim_chars<' '>, io::double_quote_escape<',', '"'>> csv(file);
-    csv.read_header(io::ignore_extra_column, "name", "arch", "multiprocessors",
-                    "shared_bytes_of_block");
-    Profile p;
+  for (const harness::Record& r : table.records) {
+    Profile p{r.text("name"), r.text("arch"), {}};
     p.info.struct_size = sizeof p.info;
     p.info.wave = 32;
-    while (csv.read_row(p.name, p.arch, p.info.multiprocessors, p.info.shared_bytes_per_block)) {
-      std::snprintf(p.info.name, sizeof p.info.name, "%s", p.name.c_str());
-      std::snprintf(p.info.arch, sizeof p.info.arch, "%s", p.arch.c_str());
-      profiles.push_back(p);
-    }
-  } catch (const io::error::base& e) {
-    throw harness::BadRequest(fmt::format("{}: {}", file, e.what()));
+    p.info.multiprocessors = static_cast<int32_t>(table.number(r, "multiprocessors").value_or(0));
+    p.info.shared_bytes_per_block =
+        static_cast<uint64_t>(table.number(r, "shared_bytes_of_block").value_or(0));
+    std::snprintf(p.info.name, sizeof p.info.name, "%s", p.name.c_str());
+    std::snprintf(p.info.arch, sizeof p.info.arch, "%s", p.arch.c_str());
+    profiles.push_back(std::move(p));
   }
   return profiles;
 }

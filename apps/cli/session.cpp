@@ -236,7 +236,7 @@ Row Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
 
 void Session::print(const Row& row, const Verdict& v) {
   const bool routine = !is_bad(v.status);
-  if (routine && !options_.verbose && row.text("time_us_median").empty()) return;
+  if (routine && !options_.verbose && row.text("time_us_median").empty() && v.notes.empty()) return;
   std::string word(name_of(v.status));
   if (!routine) std::ranges::transform(word, word.begin(), ::toupper);
   std::string line = fmt::format("{} {} [{}]", word, row.text("case_id"), who(row));
@@ -252,6 +252,7 @@ void Session::print(const Row& row, const Verdict& v) {
       line += fmt::format("\n    worst error {}", share_text(v));
     line += "\n    repro: " + row.text("repro");
   }
+  for (const auto& note : v.notes) line += "\n    " + note;
   if (options_.verbose || !routine)
     for (const auto& finding : v.findings) line += "\n    finding: " + finding;
   say(line);

@@ -64,6 +64,7 @@ void fold(Verdict& into, const Verdict& part) {
   } else if (part.status == into.status && !part.reason.empty() && part.reason != into.reason) {
     into.reason += (into.reason.empty() ? "" : "; ") + part.reason;
   }
+  into.notes.insert(into.notes.end(), part.notes.begin(), part.notes.end());
   for (const std::string& f : part.findings)
     if (std::find(into.findings.begin(), into.findings.end(), f) == into.findings.end())
       into.findings.push_back(f);

@@ -16,6 +16,7 @@ struct Verdict {
   Status status = Status::pass;
   std::string reason;                 // one line; empty for a plain pass
   std::vector<std::string> findings;  // faults of the input, beside the verdict; --strict makes them count
+  std::vector<std::string> notes;     // what else a reader wants to know of the results, such as their quality
   // Over all judged elements of all outputs:
   int64_t judged = 0;
   int64_t mismatches = 0;

@@ -53,7 +53,8 @@ Row row_from(const Json& object) {
 
 Json of(const Verdict& v) {
   return {{"status", int(v.status)},        {"reason", v.reason},
-          {"findings", v.findings},         {"judged", v.judged},
+          {"findings", v.findings},         {"notes", v.notes},
+          {"judged", v.judged},
           {"mismatches", v.mismatches},     {"nonfinite", v.nonfinite},
           {"unwritten", v.unwritten},       {"err_max_abs", of(v.err_max_abs)},
           {"err_rel_l2", of(v.err_rel_l2)}, {"bound", of(v.bound)},
@@ -65,6 +66,7 @@ Verdict verdict_from(const Json& json) {
   v.status = static_cast<Status>(json.at("status").get<int>());
   json.at("reason").get_to(v.reason);
   json.at("findings").get_to(v.findings);
+  json.at("notes").get_to(v.notes);
   json.at("judged").get_to(v.judged);
   json.at("mismatches").get_to(v.mismatches);
   json.at("nonfinite").get_to(v.nonfinite);

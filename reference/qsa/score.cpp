@@ -9,7 +9,10 @@
 // result.
 #include "qsa/score.h"
 
+#include <algorithm>
+
 #include "reference/oracle.h"
+#include "reference/parallel.h"
 #include "reference/qsa/groups.h"
 #include "reference/qsa/score.h"
 
@@ -99,32 +102,39 @@ RowScores Scorer::row(int64_t i) {
 
 namespace {
 
+// Rows that one Scorer takes, so that those of a request share what it has gathered.
+constexpr int64_t kRowsAtOnce = 64;
+
 Result score(const toolkit::Args& a) {
   const int64_t rows = a.tensor("q").size(0), columns = ::qsa::score::columns(a);
   Output logits, visible;
   logits.dtype = TK_F32;
   logits.shape = {rows, columns};
-  logits.value.reserve(size_t(rows * columns));
-  logits.bound.reserve(size_t(rows * columns));
+  logits.value.resize(size_t(rows * columns));
+  logits.bound.resize(size_t(rows * columns));
   visible.dtype = TK_I32;
   visible.shape = {rows};
-  Result result;
-  if (rows > 0) {
+  visible.integer.resize(size_t(rows));
+  std::vector<uint8_t> overflows(size_t(rows), 0);
+  for_each_row((rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t part) {
     Scorer scorer(a, columns, ::qsa::score::divisor(a), a.integer("compress_ratio"));
-    for (int64_t i = 0; i < rows; ++i) {
-      RowScores s = scorer.row(i);
-      visible.integer.push_back(s.visible);
-      if (s.overflow) {
-        logits.judged.resize(size_t(rows * columns), 1);
-        for (int64_t c = 0; c < columns; ++c)
-          if (std::isinf(s.bound[size_t(c)])) logits.judged[size_t(i * columns + c)] = 0;
-        result.findings.push_back(
-            "row " + std::to_string(i) +
-            ": products of query and keys are beyond fp32; those columns are not judged");
-      }
-      logits.value.insert(logits.value.end(), s.value.begin(), s.value.end());
-      logits.bound.insert(logits.bound.end(), s.bound.begin(), s.bound.end());
+    for (int64_t i = part * kRowsAtOnce; i < std::min(rows, (part + 1) * kRowsAtOnce); ++i) {
+      const RowScores s = scorer.row(i);
+      visible.integer[size_t(i)] = s.visible;
+      overflows[size_t(i)] = s.overflow;
+      std::copy(s.value.begin(), s.value.end(), logits.value.begin() + i * columns);
+      std::copy(s.bound.begin(), s.bound.end(), logits.bound.begin() + i * columns);
     }
+  });
+  Result result;
+  for (int64_t i = 0; i < rows; ++i) {
+    if (!overflows[size_t(i)]) continue;
+    logits.judged.resize(size_t(rows * columns), 1);
+    for (int64_t c = i * columns; c < (i + 1) * columns; ++c)
+      if (std::isinf(logits.bound[size_t(c)])) logits.judged[size_t(c)] = 0;
+    result.findings.push_back(
+        "row " + std::to_string(i) +
+        ": products of query and keys are beyond fp32; those columns are not judged");
   }
   result.outputs.emplace("logits", std::move(logits));
   result.outputs.emplace("visible_blocks", std::move(visible));

@@ -3,6 +3,7 @@
 // are exact (bound 0; NaN where NaN is due).
 #include "tq/dequant.h"
 
+#include "reference/parallel.h"
 #include "reference/tq/cache.h"
 #include "reference/tq/error.h"
 
@@ -37,14 +38,14 @@ Result oracle(const toolkit::Args& a) {
   const toolkit::Shape shape{table.size(0), cache.heads(), tokens, dim};
   Output k = real_output(TK_F16, shape), v = real_output(TK_F16, shape);
   const double relative = accumulation(dim, int64_t(k.value.size())) / 2 + 3 * kApproximate * kUnit;
-  for (int64_t b = 0; b < shape[0]; ++b)
-    for (int64_t h = 0; h < shape[1]; ++h)
-      for (int64_t n = 0; n < std::min(tokens, table.size(1) * cache.page()); ++n) {
-        const int64_t block = table.integer(b, n / cache.page());
-        if (block < 0 || block >= cache.blocks()) continue;  // zeros
-        write_token(cache, cache.slot(block, n % cache.page(), h), ((b * shape[1] + h) * tokens + n) * dim,
-                    relative, k, v);
-      }
+  for_each_row(shape[0] * shape[1], [&](int64_t part) {
+    const int64_t b = part / shape[1], h = part % shape[1];
+    for (int64_t n = 0; n < std::min(tokens, table.size(1) * cache.page()); ++n) {
+      const int64_t block = table.integer(b, n / cache.page());
+      if (block < 0 || block >= cache.blocks()) continue;  // zeros
+      write_token(cache, cache.slot(block, n % cache.page(), h), (part * tokens + n) * dim, relative, k, v);
+    }
+  });
   Result result;
   result.outputs.emplace("k", std::move(k));
   result.outputs.emplace("v", std::move(v));

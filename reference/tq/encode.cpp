@@ -9,7 +9,9 @@
 #include "tq/encode.h"
 
 #include <Eigen/Dense>
+#include <atomic>
 
+#include "reference/parallel.h"
 #include "reference/tq/cache.h"
 #include "reference/tq/error.h"
 
@@ -147,15 +149,17 @@ class Encoder {
   }
 
   Result run() {
-    for (int64_t n = 0; n < key_.size(0); ++n) {
-      const int64_t slot = mapping_.integer(n);
-      const bool written = slot >= 0 && slot < cache_.tokens();
-      for (int64_t h = 0; h < key_.size(1); ++h) {
-        const int64_t vector = n * key_.size(1) + h;
-        encode_key(n, h, vector);
-        encode_value(n, h, vector);
-        if (written) write_slot(vector, (slot * key_.size(1) + h) * image_.shape[3]);
+    const int64_t tokens = key_.size(0), heads = key_.size(1);
+    for_each_row(tokens, [&](int64_t n) {
+      for (int64_t h = 0; h < heads; ++h) {
+        encode_key(n, h, n * heads + h);
+        encode_value(n, h, n * heads + h);
       }
+    });
+    for (int64_t n = 0; n < tokens; ++n) {  // in order: the last token of a slot stays
+      const int64_t slot = mapping_.integer(n);
+      if (slot < 0 || slot >= cache_.tokens()) continue;
+      for (int64_t h = 0; h < heads; ++h) write_slot(n * heads + h, (slot * heads + h) * image_.shape[3]);
     }
     return result();
   }
@@ -266,7 +270,7 @@ class Encoder {
   Codes keys_;
   Values values_, other_;
   Output image_, norm_;
-  int64_t unusable_keys_ = 0, unusable_values_ = 0, large_norms_ = 0, saturated_ = 0, large_values_ = 0;
+  std::atomic<int64_t> unusable_keys_ = 0, unusable_values_ = 0, large_norms_ = 0, saturated_ = 0, large_values_ = 0;
 };
 
 const Registration registration("tq.encode", [](const toolkit::Args& a) { return Encoder(a).run(); });

@@ -71,19 +71,20 @@ inline Output real_output(tk_dtype dtype, toolkit::Shape shape) {
 // Findings, the first few by name and the rest as a count.
 class Findings {
  public:
-  explicit Findings(std::vector<std::string>& lines) : lines_(lines) {}
+  static constexpr int64_t kNamed = 4;
+  explicit Findings(std::vector<std::string>& lines, int64_t named = kNamed) : lines_(lines), named_(named) {}
   ~Findings() {
-    if (count_ > kNamed) lines_.push_back("... and " + std::to_string(count_ - kNamed) + " more of this kind");
+    if (count_ > named_) lines_.push_back("... and " + std::to_string(count_ - named_) + " more of this kind");
   }
   Findings(const Findings&) = delete;  // the destructor writes the last line
   Findings& operator=(const Findings&) = delete;
   void add(std::string line) {
-    if (++count_ <= kNamed) lines_.push_back(std::move(line));
+    if (++count_ <= named_) lines_.push_back(std::move(line));
   }
 
  private:
-  static constexpr int64_t kNamed = 4;
   std::vector<std::string>& lines_;
+  int64_t named_;
   int64_t count_ = 0;
 };
 

@@ -267,9 +267,20 @@ bool same_value(int function, uint32_t a, uint32_t b) {
     case 2:
     case 3:
     case 8:
-    case 9: {
-      const uint32_t infinity = function == 2 ? 0x7f80 : 0x7c00;
+    case 9:
+    case 10:
+    case 11:
+    case 12:
+    case 15: {
+      const bool bf16 = function == 2 || function == 9 || function == 10;
+      const uint32_t infinity = bf16 ? 0x7f80 : 0x7c00;
       return same_half(a & 0xffff, b & 0xffff, infinity) && same_half(a >> 16, b >> 16, infinity);
+    }
+    case 14: {  // e4m3fn bytes: 0x7f is NaN
+      const auto same_byte = [](uint32_t x, uint32_t y) {
+        return x == y || ((x & 0x7f) == 0x7f && (y & 0x7f) == 0x7f);
+      };
+      return same_byte(a & 0xff, b & 0xff) && same_byte(a >> 8, b >> 8);
     }
     default:
       return a == b || (is_nan(a) && is_nan(b));

@@ -95,6 +95,12 @@ DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   *o++ = bit_cast<uint32_t>(device::low_half<f16>(a));
   *o++ = bit_cast<uint32_t>(device::high_half<f16>(a));
   *o++ = device::multiply_f16x2(a, b);
+  *o++ = device::min_halves<bf16>(a, b);
+  *o++ = device::max_halves<bf16>(a, b);
+  *o++ = device::min_halves<f16>(a, b);
+  *o++ = device::max_halves<f16>(a, b);
+  *o++ = bit_cast<uint32_t>(device::saturate(bit_cast<float>(a)));
+  *o++ = device::pack_e4m3fn(bit_cast<float>(a), bit_cast<float>(b));
   *o++ = device::e4m3fn_to_f16x2(a);
   *o++ = bit_cast<uint32_t>(device::exp2_fast(bit_cast<float>(a)));
   *o++ = bit_cast<uint32_t>(device::rsqrt_fast(bit_cast<float>(a)));

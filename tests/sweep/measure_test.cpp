@@ -30,7 +30,12 @@ END
   --version) echo "tool 0.1.0 (0123abc), plugin ABI 1" ;;
   list) printf 'preset one  a model\npreset two  another\n' ;;
   report) while [ "$1" != --md ]; do all="$all $1"; shift; done; echo "$all" >"$2" ;;
-  run) all=$*; while [ "$1" != --csv ]; do shift; done; echo "$all" >>"$2"; exit "$EXIT" ;;
+  run)
+    all=$*
+    while [ "$1" != --csv ]; do shift; done
+    echo "$all" >>"$2"
+    case $all in *--isolate*) exit 0 ;; esac
+    exit "$EXIT" ;;
 esac
 )";
 
@@ -39,6 +44,12 @@ int measure(const std::string& environment, const std::string& arguments) {
                                   arguments + " >" + scratch("measured") + " 2>&1")
                                      .c_str());
   return WEXITSTATUS(status);
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
 }
 
 TEST(Measure, WithoutAGpuIs77AndSaysSo) {
@@ -58,12 +69,16 @@ TEST(Measure, RunsEveryPresetOnTheLargestGpuAndKeepsAnInterruptedRunApart) {
   EXPECT_EQ(read_file(out + "/qsa-bench.csv"), "");
   EXPECT_EQ(measure("EXIT=3", flags), 3);
   const std::string rows = read_file(out + "/qsa-bench.csv");
-  EXPECT_TRUE(has(rows, "run -p one -d cuda:1 --isolate --roofs --resume --csv "));
+  EXPECT_TRUE(has(rows, "run -p one -d cuda:1 --roofs --resume --csv "));
   EXPECT_TRUE(has(rows, "run -p two -d cuda:1 "));
   EXPECT_TRUE(has(rows, " --l2 both\n"));
   EXPECT_TRUE(has(read_file(out + "/tq-bench.csv"), "run -p two "));
   EXPECT_EQ(read_file(out + "/qsa-bench.0123abc.part"), "");
   EXPECT_TRUE(has(read_file(out + "/report.md"), "tq-bench.csv"));
+  // A preset that breaks its process is measured again, a process a case, and only that counts.
+  EXPECT_EQ(measure("EXIT=139", flags), 0);
+  EXPECT_EQ(count(read_file(out + "/qsa-bench.csv"), "run "), 2u);
+  EXPECT_EQ(count(read_file(out + "/qsa-bench.csv"), "--isolate "), 2u);
 }
 
 }  // namespace

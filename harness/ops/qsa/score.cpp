@@ -51,6 +51,11 @@ class ScoreCard final : public Card {
         {"dead-pages", "hostile=pages ctx=300 dim=32"},
         {"nan-keys", "hostile=nan-keys ctx=150 dim=32 requests=2"},
         {"hostile", "hostile=all batch=speculative rows=3 requests=3 ctx=200 dim=64 padding=2"},
+        // Tiles of four, sixteen and 64 rows with requests that change inside a tile.
+        {"speculative-4x128",
+         "hostile=all batch=speculative requests=3 rows=3 ctx=300 dim=128 padding=2 index=i64"},
+        {"mixed-4x128", "batch=mixed requests=3 rows=33 ctx=500 columns=130 hostile=requests"},
+        {"chunk-of-130-rows", "batch=chunked requests=1 rows=130 ctx=2100 dim=64 hostile=pages"},
         {"no-rows", "requests=0"},
     };
   }

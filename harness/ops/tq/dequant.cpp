@@ -44,6 +44,8 @@ class DequantCard final : public Card {
         {"any-bytes-fp8", "bytes=any quant=k8v4 batch=1"},
         {"overflow", "key_scale=9000 value_scale=20000 batch=1"},
         {"shared-table-padded", "table=stride0 layout=padded slot_pad=3 lens=20,21 index=i64"},
+        {"k3v4-heads-8", "quant=k3v4_nc dim=128 kv_heads=8 lens=35 table=reversed"},
+        {"any-bytes-fnuz-head-major", "bytes=any quant=k8v3 flavour=e4m3fnuz dim=128 batch=1 layout=head_major"},
         {"no-tokens", "tokens=0"},
     };
   }

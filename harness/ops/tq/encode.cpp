@@ -11,6 +11,7 @@
 #include "harness/judge/compare.h"
 #include "harness/ops/tq_cards.h"
 #include "harness/ops/tq_encode_judge.h"
+#include "harness/ops/tq_quality.h"
 
 namespace harness {
 namespace {
@@ -114,6 +115,12 @@ class EncodeCard final : public Card {
         {"large-values", "hostile=large dtype=f32"},
         {"flat-vectors", "hostile=flat dtype=f32 quant=3bit_nc"},
         {"one-hot-keys", "hostile=one_hot rotation=hadamard dim=128 tokens=12"},
+        {"3bit-bf16-heads-8", "quant=3bit_nc dim=128 dtype=bf16 kv_heads=8 tokens=20 blocks=2"},
+        {"duplicates-across-blocks", "hostile=duplicates quant=k3v4_nc dim=128 dtype=bf16 tokens=90 kv_heads=3 blocks=6"},
+        {"nonfinite-f16", "hostile=nonfinite quant=3bit_nc"},
+        {"large-bf16", "hostile=large dtype=bf16 dim=128"},
+        {"flat-bf16", "hostile=flat dtype=bf16"},
+        {"k8v4-nonfinite-bf16", "hostile=nonfinite quant=k8v4 dtype=bf16 dim=80 kv_heads=3"},
         {"no-tokens", "tokens=0"},
     };
   }
@@ -190,6 +197,9 @@ class EncodeCard final : public Card {
       verdict.reason += ", non-finite metadata in " + std::to_string(accepted.nonfinite) + " slots, first " +
                         accepted.first_nonfinite;
     }
+    if (verdict.status == Status::pass)
+      if (std::string quality = encode_quality(c, it->second); !quality.empty())
+        verdict.notes.push_back(std::move(quality));
     return verdict;
   }
 

@@ -76,6 +76,7 @@ class MergeCard final : public Card {
         {"ceil-ranges", "lens=1,31,32,33,63,65"},
         {"empty-sequences", "lens=0,7,0"},
         {"one-split", "splits=1"},
+        {"hundred-splits", "splits=100 lens=1000,100,99,37"},
         {"two-splits-bf16", "splits=2 dtype=bf16 lens=1,2,3"},
         {"sixty-four-f32", "splits=64 dtype=f32 dim=128 lens=700,64"},
         {"room-d72", "splits=3 room=5 dim=72"},

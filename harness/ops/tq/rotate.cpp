@@ -34,6 +34,7 @@ class RotateCard final : public Card {
         {"f32-d112", "dim=112 dtype=f32"},
         {"d256", "dim=256 batch=1 dtype=bf16"},
         {"odd-d72", "dim=72 heads=5"},
+        {"odd-d300", "dim=300 batch=1 heads=9 dtype=f32"},
         {"one-row-d8", "batch=1 heads=1 dim=8"},
         {"large", "query_scale=1000 dtype=f32"},
         {"subnormal", "query_scale=0.00001"},

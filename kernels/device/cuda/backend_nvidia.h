@@ -104,8 +104,36 @@ DEVICE_FUNCTION uint32_t e4m3fn_to_f16x2(uint32_t bytes) {
 #endif
   return out;
 }
+template <class T>
+DEVICE_FUNCTION uint32_t min_halves(uint32_t a, uint32_t b) {
+  uint32_t out;
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  else
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+template <class T>
+DEVICE_FUNCTION uint32_t max_halves(uint32_t a, uint32_t b) {
+  uint32_t out;
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  else
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+DEVICE_FUNCTION uint32_t pack_e4m3fn(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+  uint16_t out;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(out) : "f"(high), "f"(low));
+  return out;
+#else
+  return encode_e4m3fn(low) | static_cast<uint32_t>(encode_e4m3fn(high)) << 8;
+#endif
+}
 
 // Math.
+DEVICE_FUNCTION float saturate(float x) { return ::__saturatef(x); }
 DEVICE_FUNCTION float exp2_fast(float x) {
   float out;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
@@ -123,6 +151,20 @@ DEVICE_FUNCTION float rsqrt_fast(float x) {
 struct Words2 {
   uint32_t x[2];
 };
+// Memory. A struct of four words that is copied by = becomes four accesses more often than not.
+template <class T>
+DEVICE_FUNCTION T load16(const void* from) {
+  static_assert(sizeof(T) == 16);
+  return bit_cast<T>(*static_cast<const uint4*>(from));
+}
+template <class T>
+DEVICE_FUNCTION void store16(void* global, const T& value) {
+  static_assert(sizeof(T) == 16);
+  const uint4 words = bit_cast<uint4>(value);
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
 struct Words4 {
   uint32_t x[4];
 };
@@ -153,10 +195,12 @@ DEVICE_FUNCTION Words4 load_once16(const void* global) {
                : "l"(global));
   return w;
 }
-DEVICE_FUNCTION void copy_async16_of_line(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(shared)),
-               "l"(global)
-               : "memory");
+DEVICE_FUNCTION Words4 load_once16_of_line(const void* global) {
+  Words4 w;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(w.x[0]), "=r"(w.x[1]), "=r"(w.x[2]), "=r"(w.x[3])
+               : "l"(global));
+  return w;
 }
 
 }  // namespace device

@@ -13,7 +13,7 @@
   __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void
 #define DEVICE_FUNCTION __attribute__((device, always_inline)) inline
 #define DEVICE_UNROLL _Pragma("unroll")
-#define DEVICE_ROLLED _Pragma("unroll 1")
+#define DEVICE_ROLLED _Pragma("nounroll")
 #define DEVICE_SHARED(type, name, count) __attribute__((shared, aligned(16))) type name[count]
 #define DEVICE_DYNAMIC_SHARED(type, name)                                            \
   extern __attribute__((shared, aligned(16))) unsigned char device_dynamic_shared[]; \

@@ -82,8 +82,29 @@ inline uint32_t e4m3fn_to_f16x2(uint32_t bytes) {
   return pack_halves<f16>(decode_e4m3fn(static_cast<uint8_t>(bytes & 255)),
                           decode_e4m3fn(static_cast<uint8_t>(bytes >> 8 & 255)));
 }
+template <class T, class Less>
+uint32_t pick_halves(uint32_t a, uint32_t b, Less less) {
+  const auto pick = [&](float x, float y) {
+    if (isnan(x) || isnan(y)) return nan();
+    return x == y ? (less(std::signbit(y), std::signbit(x)) ? x : y) : less(x, y) ? x : y;
+  };
+  return pack_halves<T>(pick(low_half<T>(a), low_half<T>(b)),
+                        pick(high_half<T>(a), high_half<T>(b)));
+}
+template <class T>
+uint32_t min_halves(uint32_t a, uint32_t b) {
+  return pick_halves<T>(a, b, [](auto x, auto y) { return x < y; });
+}
+template <class T>
+uint32_t max_halves(uint32_t a, uint32_t b) {
+  return pick_halves<T>(a, b, [](auto x, auto y) { return x > y; });
+}
+inline uint32_t pack_e4m3fn(float low, float high) {
+  return encode_e4m3fn(low) | static_cast<uint32_t>(encode_e4m3fn(high)) << 8;
+}
 
 // Math.
+inline float saturate(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
 inline float exp2_fast(float x) {
   const float y = std::exp2(x);
   return y < std::numeric_limits<float>::min() ? 0.0f : y;
@@ -98,6 +119,24 @@ using SharedAddress = uintptr_t;
 struct Words2 {
   uint32_t x[2];
 };
+inline void check_aligned16(const void* at, const char* what, Site site) {
+  if (reinterpret_cast<uintptr_t>(at) % 16)
+    simt::fail(std::string(what) + ": the address is not aligned to 16 bytes", site);
+}
+template <class T>
+T load16(const void* from, Site site = Site::current()) {
+  static_assert(sizeof(T) == 16);
+  check_aligned16(from, "load16", site);
+  T value;
+  std::memcpy(&value, from, 16);
+  return value;
+}
+template <class T>
+void store16(void* global, const T& value, Site site = Site::current()) {
+  static_assert(sizeof(T) == 16);
+  check_aligned16(global, "store16", site);
+  std::memcpy(global, &value, 16);
+}
 struct Words4 {
   uint32_t x[4];
 };
@@ -130,8 +169,8 @@ inline Words4 load_once16(const void* global, Site site = Site::current()) {
     simt::fail("load_once16: the address is not aligned to 16 bytes", site);
   return *static_cast<const Words4*>(global);
 }
-inline void copy_async16_of_line(void* shared, const void* global, Site site = Site::current()) {
-  copy_async16(shared, global, true, site);
+inline Words4 load_once16_of_line(const void* global, Site site = Site::current()) {
+  return load_once16(global, site);
 }
 
 }  // namespace device
