@@ -23,6 +23,7 @@ struct TileLayout {
   int runs, run_bytes;
   int64_t run_stride;
   int bytes;                      // of all runs
+  int last_bytes;                 // of a page's last tile, which may have fewer tokens
   int64_t bytes_of_tile;          // between tiles of a page, in the cache
   int token_stride, head_stride;  // in shared memory
 };
@@ -59,10 +60,11 @@ struct StageInfo {
   int64_t offsets[kMostStageTiles];  // of its tiles in the cache; -1: no such tile, or no such page
 };
 
-// Copies a tile, 16 bytes a thread and step.
-DEVICE_FUNCTION void copy_tile(const TileLayout& tile, SharedAddress to, const uint8_t* from) {
+// Copies `bytes` of a tile, 16 bytes a thread and step.
+DEVICE_FUNCTION void copy_tile(const TileLayout& tile, int bytes, SharedAddress to,
+                               const uint8_t* from) {
   constexpr int kStep = kStreamThreads * 16;
-  int left = tile.bytes - device::thread() * 16;
+  int left = bytes - device::thread() * 16;
   if (tile.runs == 1) {
     to += static_cast<uint32_t>(device::thread() * 16);
     from += device::thread() * 16;
@@ -76,7 +78,7 @@ DEVICE_FUNCTION void copy_tile(const TileLayout& tile, SharedAddress to, const u
   } else {
     DEVICE_ROLLED
     for (; left > 0; left -= kStep) {
-      const int at = tile.bytes - left, run = at / tile.run_bytes;
+      const int at = bytes - left, run = at / tile.run_bytes;
       device::copy_async16_at<0>(to + static_cast<uint32_t>(at),
                                  from + run * tile.run_stride + (at - run * tile.run_bytes));
     }

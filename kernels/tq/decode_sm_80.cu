@@ -52,6 +52,7 @@ inline TileLayout tile_layout(const TensorView& cache) {
   }
   supported(page % kTileTokens == 0 || (t.runs == 1 && page * all % 16 == 0),
             "pages of " + std::to_string(page) + " tokens end between 16-byte units");
+  t.last_bytes = (static_cast<int>((page - 1) % kTileTokens) + 1) * all;
   t.bytes_of_tile = kTileTokens * cache.stride(1);
   return t;
 }

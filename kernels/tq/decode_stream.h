@@ -109,7 +109,13 @@ class Stream {
         for (int t = 0; t < p_.schedule.stage_tiles;
              ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
           const int64_t offset = infos[copy_at].offsets[t];
-          if (offset >= 0) copy_tile(p_.tile, to, p_.cache + offset);
+          if (offset < 0) continue;
+          int bytes = p_.tile.bytes;
+          if (p_.tile.last_bytes != bytes &&
+              (infos[copy_at].stage * p_.schedule.stage_tiles + t + 1) % p_.schedule.page_tiles ==
+                  0)
+            bytes = p_.tile.last_bytes;  // the bytes behind are another page's, or nobody's
+          copy_tile(p_.tile, bytes, to, p_.cache + offset);
         }
       }
       device::copy_async_commit();
