@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Number formats by integer arithmetic, the same bits on every backend. device.h includes this file
-// after the backend, which brings DEVICE_FUNCTION and bit_cast.
+// after the backend, which brings DEVICE_FUNCTION and bit_cast, and may bring half_to_float().
 #pragma once
 
 #include <cstdint>
@@ -54,11 +54,15 @@ constexpr uint32_t kNanBits = 0x7fc00000u;
 
 DEVICE_FUNCTION float to_float(bf16 x) { return bit_cast<float>(uint32_t(x.bits) << 16); }
 
+#ifdef DEVICE_HALF_TO_FLOAT  // the backend has an instruction, which may change a NaN's payload
+DEVICE_FUNCTION float to_float(f16 x) { return half_to_float(x.bits); }
+#else
 DEVICE_FUNCTION float to_float(f16 x) {
   const uint32_t sign = uint32_t(x.bits & 0x8000u) << 16, code = x.bits & 0x7fffu;
   if (code >= 0x7c00u) return bit_cast<float>(sign | kInfinityBits | ((code & 0x3ffu) << 13));
   return with_sign(value_of<10, 15>(code), sign);
 }
+#endif
 
 template <class T>
 DEVICE_FUNCTION T from_float(float x);

@@ -66,6 +66,7 @@ attend_kernel(AttendParams p, Plan plan) {
   const int share = block % plan.head_shares;
   block /= plan.head_shares;
   const int kv_head = block % plan.kv_heads, row = block / plan.kv_heads;
+  if (p.served && p.served[int64_t(row) * plan.kv_heads + kv_head]) return;
   const int first_head = kv_head * plan.group + share * kHeads;
   const int heads = device::min(kHeads, plan.group - share * kHeads);
   const int64_t dims = p.q.size[2], page_size = p.k_cache.size[1];
@@ -281,6 +282,7 @@ Plan make_plan(const AttendParams& p, device::Carver& carver) {
   const int64_t tiles = (p.tokens.size[1] + kTile - 1) / kTile;
   const int64_t unsplit = rows * kv_heads * head_shares * dim_shares;
   int64_t splits = unsplit > 0 ? (kEnoughBlocks + unsplit - 1) / unsplit : 1;
+  if (p.served) splits = 1;  // the merge would write the rows that are served
   splits = std::min({splits, kMaxSplits, (tiles + 1) / 2});
   plan.split_tiles = (tiles + splits - 1) / splits;
   splits = (tiles + plan.split_tiles - 1) / plan.split_tiles;
@@ -308,39 +310,7 @@ void launch_heads(const AttendParams& p, const Plan& plan, void* stream) {
     device::launch(attend_kernel<T, kManyHeads>, grid, kThreads, 0, stream, p, plan);
 }
 
-AttendParams params_of(const toolkit::Args& args) {
-  AttendParams p{};
-  p.q = tensor_of<3>(args.tensor("q"));
-  p.k_cache = tensor_of<4>(args.tensor("k_cache"));
-  p.v_cache = tensor_of<4>(args.tensor("v_cache"));
-  p.tokens = tensor_of<2>(args.tensor("logical_indices"));
-  p.block_table = tensor_of<2>(args.tensor("block_table"));
-  p.token_to_req = tensor_of<1>(args.tensor("token_to_req"));
-  p.output = tensor_of<3>(args.tensor("output"));
-  if (const auto lse = args.find("lse")) p.lse = tensor_of<2>(lse);
-  return p;
-}
-
-struct Attend {
-  static constexpr const toolkit::Contract& contract = attend::contract;
-  static constexpr const char* implementation = "portable";
-  static uint64_t workspace(const toolkit::Args& args) {
-    device::Carver carver(nullptr);
-    plan_attend(params_of(args), carver);
-    return carver.used();
-  }
-  static void run(const device::OpCall& call) {
-    device::Carver carver(call.workspace);
-    launch_attend(params_of(call.args), carver, call.stream);
-  }
-};
-DEVICE_OP(Attend)
-
-}  // namespace
-
-void plan_attend(const AttendParams& p, device::Carver& carver) { make_plan(p, carver); }
-
-void launch_attend(const AttendParams& p, device::Carver& carver, void* stream) {
+void launch_portable(const AttendParams& p, device::Carver& carver, void* stream) {
   Plan plan = make_plan(p, carver);
   const int64_t rows = p.q.size[0], heads = p.q.size[1], dims = p.q.size[2];
   if (rows == 0) return;
@@ -357,6 +327,49 @@ void launch_attend(const AttendParams& p, device::Carver& carver, void* stream) 
   merge.output = p.output;
   merge.merged_lse = p.lse;
   launch_merge(merge, stream);
+}
+
+constexpr Launch<AttendParams> kPortable{
+    [](const AttendParams& p, device::Carver& carver) { make_plan(p, carver); }, launch_portable};
+
+struct Attend {
+  static constexpr const toolkit::Contract& contract = attend::contract;
+  static constexpr const char* implementation = "portable";
+  static uint64_t workspace(const toolkit::Args& args) {
+    device::Carver carver(nullptr);
+    make_plan(attend_params(args), carver);
+    return carver.used();
+  }
+  static void run(const device::OpCall& call) {
+    device::Carver carver(call.workspace);
+    launch_portable(attend_params(call.args), carver, call.stream);
+  }
+};
+DEVICE_OP(Attend)
+
+}  // namespace
+
+AttendParams attend_params(const toolkit::Args& args) {
+  AttendParams p{};
+  p.q = tensor_of<3>(args.tensor("q"));
+  p.k_cache = tensor_of<4>(args.tensor("k_cache"));
+  p.v_cache = tensor_of<4>(args.tensor("v_cache"));
+  p.tokens = tensor_of<2>(args.tensor("logical_indices"));
+  p.block_table = tensor_of<2>(args.tensor("block_table"));
+  p.token_to_req = tensor_of<1>(args.tensor("token_to_req"));
+  p.output = tensor_of<3>(args.tensor("output"));
+  if (const auto lse = args.find("lse")) p.lse = tensor_of<2>(lse);
+  return p;
+}
+
+constinit Launch<AttendParams> tuned_attend{};  // before any file's start-up code runs
+
+void plan_attend(const AttendParams& p, device::Carver& carver) {
+  plan_best(tuned_attend, kPortable, p, carver);
+}
+
+void launch_attend(const AttendParams& p, device::Carver& carver, void* stream) {
+  launch_best(tuned_attend, kPortable, p, carver, stream);
 }
 
 }  // namespace qsa

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.compress: one block a row; the threads stride over the head dimension.
+// qsa.compress: as many threads a row as its keys have 16-byte vectors; a block takes several rows.
+// A row's keys are three dependent loads away (request, its first row and ring block, keys). The
+// middle one is hidden where the requests are few: the block loads it for all of them at once.
 #include "qsa/compress.h"
 #include "qsa/launches.h"
 
@@ -7,79 +9,137 @@ namespace qsa {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kAxes = 3;    // of a position; a row has more threads than that
+constexpr int kAtOnce = 4;  // members of a group whose loads are under way together
 
 struct Group {
   bool live;
   int64_t end;         // position of the last member
-  int64_t first_row;   // the request's first row in this step
-  int64_t first_here;  // its position: older members are in the ring
+  int64_t first_here;  // members from this position on are in this step, older ones in the ring
   int64_t ring_block;  // -1: invalid, members there count as zeros
 };
 
-DEVICE_FUNCTION Group group_of(const CompressParams& p, int64_t row) {
-  Group g{false, 0, 0, 0, -1};
+// starts, rings: query_start_loc and the ring blocks of all requests, where p.few_requests.
+template <class Starts, class Rings>
+DEVICE_FUNCTION Group group_of(const CompressParams& p, int64_t row, Starts& starts, Rings& rings) {
   const int64_t requests = p.query_start_loc.size[0] - 1;
-  const int64_t request = load_index(p.token_to_req, row);
-  if (request < 0 || request >= requests) return g;
-  g.first_row = load_index(p.query_start_loc, request);
-  g.end = load_index(p.positions, row);
-  g.live = g.first_row <= row && row < load_index(p.query_start_loc, request + 1) &&
-           g.end >= p.ratio - 1 && load_index(p.slots, row) >= 0;
-  if (!g.live) return g;
-  g.first_here = g.end - (row - g.first_row);
-  const int64_t block = load_index(p.ring_table, request, 0);
-  if (block >= 0 && block < p.ring.size[0]) g.ring_block = block;
-  return g;
-}
-
-// Where a member is: a row of this step, or a row of the ring block; neither (-1, -1) counts as
-// zero. A broken query_start_loc may point at rows that do not exist: they are not read.
-struct Place {
-  int64_t row, ring_row;
-};
-
-DEVICE_FUNCTION Place place_of(const CompressParams& p, const Group& g, int64_t position) {
-  if (position >= g.first_here) {
-    const int64_t row = g.first_row + (position - g.first_here);
-    return {row >= 0 && row < p.raw_keys.size[0] ? row : -1, -1};
+  int64_t first_row = 0, next_row = 0, block = -1, request = -1, end = 0, slot = -1;
+  if (p.few_requests) {
+    const int r = device::thread();
+    if (r <= requests) first_row = load_index(p.query_start_loc, r);
+    if (r < requests) block = load_index(p.ring_table, r, 0);
   }
-  return {-1, g.ring_block < 0 ? -1 : position % p.ring.size[1]};
+  if (row < p.raw_keys.size[0]) {
+    request = load_index(p.token_to_req, row);
+    end = load_index(p.positions, row);
+    slot = load_index(p.slots, row);
+  }
+  if (p.few_requests) {
+    starts[device::thread()] = first_row;
+    rings[device::thread()] = block;
+    device::sync_block();
+  }
+  const Group dead{false, -1, 0, -1};
+  if (request < 0 || request >= requests || end < p.ratio - 1 || slot < 0) return dead;
+  if (p.few_requests) {
+    first_row = starts[request];
+    next_row = starts[request + 1];
+    block = rings[request];
+  } else {
+    first_row = load_index(p.query_start_loc, request);
+    next_row = load_index(p.query_start_loc, request + 1);
+    block = load_index(p.ring_table, request, 0);
+  }
+  if (row < first_row || row >= next_row) return dead;
+  const int64_t older = larger(first_row, row - p.ratio);  // a broken query_start_loc has any value
+  return {true, end, end - (row - older), block < p.ring.size[0] ? block : -1};
 }
 
-template <class T>
+// Divisions of 64 bits take a hundred instructions.
+DEVICE_FUNCTION int64_t remainder(int64_t position, int64_t rows) {
+  if (position <= UINT32_MAX && rows <= UINT32_MAX)
+    return int64_t{uint32_t(position) % uint32_t(rows)};
+  return position % rows;
+}
+
+template <class T, int kVector>
 DEVICE_KERNEL(kThreads)
 compress_kernel(CompressParams p) {
-  const int64_t row = device::block_x();
-  const Group g = group_of(p, row);
-  for (int64_t d = device::thread(); d < p.raw_keys.size[2]; d += device::threads()) {
-    float sum = 0.0f;
-    if (g.live) {
-      for (int64_t age = p.ratio - 1; age >= 0;
-           --age) {  // oldest first: the order of the sum is the contract
-        const Place at = place_of(p, g, g.end - age);
-        if (at.row >= 0)
-          sum += device::to_float(*element<const T>(p.raw_keys, at.row, 0, d));
-        else if (at.ring_row >= 0)
-          sum += device::to_float(*element<const T>(p.ring, g.ring_block, at.ring_row, 0, d));
+  using Vector = Pack<T, kVector* int(sizeof(T))>;
+  DEVICE_SHARED(int64_t, starts, kThreads);
+  DEVICE_SHARED(int64_t, rings, kThreads);
+  const int lanes = 1 << p.lanes_log2, lane = device::thread() & (lanes - 1);
+  const int64_t rows = p.raw_keys.size[0];
+  const int64_t row =
+      int64_t{device::block_x()} * (kThreads >> p.lanes_log2) + (device::thread() >> p.lanes_log2);
+  const Group g = group_of(p, row, starts, rings);
+  if (row >= rows) return;
+  // The member before this row's is in the row before, whatever query_start_loc says; rows that do
+  // not exist are not read and count as zeros.
+  const int64_t oldest = g.end - (p.ratio - 1), oldest_row = row - (p.ratio - 1);
+  int64_t ring_row = 0;
+  if (g.live && oldest < g.first_here) ring_row = remainder(oldest, p.ring.size[1]);
+
+  int64_t first = 0;  // of axis `lane`; stored when the keys are under way
+  if (g.live && lane < kAxes) {
+    if (!p.rope.data) {
+      first = oldest;  // text: one position for all axes, wherever the member is
+    } else if (oldest >= g.first_here) {
+      if (oldest_row >= 0) first = *element<const int64_t>(p.raw_positions, oldest_row, 0, lane);
+    } else if (g.ring_block >= 0) {
+      first = *element<const int64_t>(p.rope, g.ring_block, ring_row, 0, lane);
+    }
+  }
+
+  const int64_t in_row = kVector > 1 ? 1 : p.raw_keys.stride[2];
+  const int64_t in_ring = kVector > 1 ? 1 : p.ring.stride[3];
+  const T* const ring = element<const T>(p.ring, g.ring_block < 0 ? 0 : g.ring_block);
+  for (int64_t d = int64_t{lane} * kVector; d < p.raw_keys.size[2]; d += int64_t{lanes} * kVector) {
+    float sum[kVector] = {};
+    // Where the next member would be in this step and in the ring. Steps instead of products: a
+    // block has few threads, and each instruction of this chain is waited for.
+    int64_t position = oldest, next = oldest_row, place = ring_row;
+    const T* step_key = element<const T>(p.raw_keys, next) + d * in_row;
+    const T* ring_key = ring + place * p.ring.stride[1] + d * in_ring;
+    // Oldest first: the order of the sum is the contract.
+    DEVICE_ROLLED
+    while (g.live && position <= g.end) {
+      Vector member[kAtOnce]{};
+      DEVICE_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const bool in_step = position >= g.first_here;
+        const T* const from = in_step ? step_key : ring_key;
+        const bool readable = in_step ? next >= 0 : g.ring_block >= 0;
+        if (readable && position <= g.end) member[i] = *reinterpret_cast<const Vector*>(from);
+        ++position;
+        ++next;
+        step_key += p.raw_keys.stride[0];
+        ring_key += p.ring.stride[1];
+        if (++place == p.ring.size[1]) {
+          place = 0;
+          ring_key = ring + d * in_ring;
+        }
       }
-      sum = device::divide(sum, float(p.ratio));
+      DEVICE_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        DEVICE_UNROLL
+        for (int j = 0; j < kVector; ++j) sum[j] += device::to_float(member[i].x[j]);
+      }
     }
-    *element<T>(p.pooled, row, 0, d) = device::from_float<T>(sum);
-  }
-  for (int axis = device::thread(); axis < 3; axis += device::threads()) {
-    int64_t first = 0;
-    if (g.live) {
-      const int64_t position = g.end - (p.ratio - 1);
-      const Place at = place_of(p, g, position);
-      if (!p.rope.data)
-        first = position;  // text: one position for all axes, wherever the member is
-      else if (at.row >= 0)
-        first = *element<const int64_t>(p.raw_positions, at.row, 0, axis);
-      else if (at.ring_row >= 0)
-        first = *element<const int64_t>(p.rope, g.ring_block, at.ring_row, 0, axis);
+    Vector mean;
+    DEVICE_UNROLL
+    for (int j = 0; j < kVector; ++j) {
+      // The reciprocal of a power of two rounds as the division does.
+      if (kVector > 1 || p.inverse != 0.0f)
+        sum[j] *= p.inverse;
+      else
+        sum[j] = device::divide(sum[j], float(p.ratio));
+      mean.x[j] = device::from_float<T>(sum[j]);
     }
-    *element<int64_t>(p.first_positions, row, axis) = first;
+    *reinterpret_cast<Vector*>(element<T>(p.pooled, row) +
+                               d * (kVector > 1 ? 1 : p.pooled.stride[2])) = mean;
   }
+  if (lane < kAxes) *element<int64_t>(p.first_positions, row, lane) = first;
 }
 
 struct Compress {
@@ -105,17 +165,37 @@ struct Compress {
 };
 DEVICE_OP(Compress)
 
+template <class T, int kVector>
+void launch_vectors(CompressParams p, void* stream) {
+  const int64_t rows = p.raw_keys.size[0], vectors = p.raw_keys.size[2] / kVector;
+  p.lanes_log2 = 2;
+  while ((1 << p.lanes_log2) < kThreads && (1 << p.lanes_log2) < vectors) ++p.lanes_log2;
+  const int64_t rows_here = kThreads >> p.lanes_log2;
+  device::launch(compress_kernel<T, kVector>, blocks((rows + rows_here - 1) / rows_here), kThreads,
+                 0, stream, p);
+}
+template <class T>
+void launch_type(const CompressParams& p, void* stream) {
+  constexpr int kBytes = 16;
+  if (p.inverse != 0.0f && dense_runs(p.raw_keys, kBytes) && dense_runs(p.ring, kBytes) &&
+      dense_runs(p.pooled, kBytes))
+    return launch_vectors<T, kBytes / int(sizeof(T))>(p, stream);
+  launch_vectors<T, 1>(p, stream);
+}
+
 }  // namespace
 
-void launch_compress(const CompressParams& p, void* stream) {
-  const int64_t rows = p.raw_keys.size[0];
-  if (rows == 0) return;
+void launch_compress(const CompressParams& params, void* stream) {
+  CompressParams p = params;
+  if (p.raw_keys.size[0] == 0) return;
+  p.few_requests = p.query_start_loc.size[0] <= kThreads;
+  p.inverse = (p.ratio & (p.ratio - 1)) == 0 ? 1.0f / float(p.ratio) : 0.0f;
   if (p.raw_keys.dtype == TK_BF16)
-    device::launch(compress_kernel<bf16>, blocks(rows), kThreads, 0, stream, p);
+    launch_type<bf16>(p, stream);
   else if (p.raw_keys.dtype == TK_F16)
-    device::launch(compress_kernel<f16>, blocks(rows), kThreads, 0, stream, p);
+    launch_type<f16>(p, stream);
   else
-    device::launch(compress_kernel<float>, blocks(rows), kThreads, 0, stream, p);
+    launch_type<float>(p, stream);
 }
 
 }  // namespace qsa

@@ -1,33 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.expand: one block a row; the threads stride over the columns.
+// qsa.expand: one block a row; the threads stride over the columns. Few rows take large blocks, for
+// a row's columns are loads that wait for each other otherwise.
 #include "qsa/expand.h"
+#include "qsa/expansion.h"
 #include "qsa/launches.h"
 
 namespace qsa {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kMaxThreads = 1024;
 
-DEVICE_KERNEL(kThreads) expand_kernel(ExpandParams p) {
+template <class Index>
+DEVICE_KERNEL(kMaxThreads)
+expand_kernel(ExpandParams p) {
   const int64_t row = device::block_x();
-  const int64_t ratio = p.ratio;
-  const int64_t seen = tokens_through(load_index(p.positions, row));
-  const int64_t length = length_of(p.lengths, load_index(p.token_to_req, row));
-  const int64_t closed = groups_in(seen, ratio);
-  const int64_t full = smaller(smaller(closed, groups_in(length, ratio)), p.blocks.size[1]);
-  const int64_t tail = seen - closed * ratio;
-  for (int64_t j = device::thread(); j < p.indices.size[1]; j += device::threads()) {
-    int64_t token = -1;
-    if (j < full * ratio) {
-      // A block at or beyond the length holds no token of it, and its product with the ratio might
-      // not fit.
-      const int64_t block = load_index(p.blocks, row, j / ratio);
-      if (block >= 0 && block < length) token = block * ratio + j % ratio;
-    } else if (j - full * ratio < tail) {
-      token = closed * ratio + (j - full * ratio);
-    }
-    *element<int32_t>(p.indices, row, j) = token < length ? int32_t(token) : -1;
-  }
+  write_tokens<Index>(p, row, expansion_of(p, row), p.blocks.size[1],
+                      [&](Index i) { return load_index(p.blocks, row, i); });
 }
 
 struct Expand {
@@ -52,7 +40,10 @@ DEVICE_OP(Expand)
 void launch_expand(const ExpandParams& p, void* stream) {
   const int64_t rows = p.blocks.size[0];
   if (rows == 0) return;
-  device::launch(expand_kernel, blocks(rows), kThreads, 0, stream, p);
+  const int threads = rows <= device::multiprocessors() ? kMaxThreads : kThreads;
+  const auto kernel =
+      p.indices.size[1] <= INT32_MAX ? expand_kernel<uint32_t> : expand_kernel<uint64_t>;
+  device::launch(kernel, blocks(rows), threads, 0, stream, p);
 }
 
 }  // namespace qsa

@@ -4,6 +4,8 @@
 // and return. Zero rows launch nothing.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "device/launch.h"
@@ -21,6 +23,9 @@ struct CompressParams {
   Tensor<3> pooled;           // [R,1,D]
   Tensor<2> first_positions;  // [R,3]
   int64_t ratio;
+  float inverse;  // these three are set by the launch
+  bool few_requests;
+  int lanes_log2;
 };
 void launch_compress(const CompressParams& p, void* stream);
 
@@ -29,7 +34,9 @@ struct StoreParams {
   Tensor<4> cache;             // [P,S,1,W]
   Tensor<2> rows;              // [n,W]
   Tensor<kMaxSlotRank> slots;  // any rank, leading dimensions of 1 added
+  bool finds_owners;           // many rows
   uint32_t* owner;             // [P*S]: 1 + the last row of each slot; defined for slots in use
+  int lanes_log2;              // set by the launch
 };
 StoreParams store_params(const toolkit::TensorView& cache, const toolkit::TensorView& slots,
                          const toolkit::TensorView& rows, device::Carver& carver);
@@ -55,7 +62,9 @@ TunedScore& tuned_score();
 struct TopkParams {
   Tensor<2> logits;   // [R,columns]
   Tensor<1> visible;  // [R]
-  Tensor<2> blocks;   // [R,k]
+  Tensor<2> blocks;   // [R,k]; without data where only the expanded indices are wanted
+  int64_t k;
+  bool eager;  // set by the launch
 };
 void launch_topk(const TopkParams& p, void* stream);
 
@@ -66,6 +75,10 @@ struct ExpandParams {
   int64_t ratio;
 };
 void launch_expand(const ExpandParams& p, void* stream);
+
+// Both in one launch, where can_expand says so. expand.blocks is not looked at.
+bool can_expand(int64_t k, const ExpandParams& expand);
+void launch_topk_expand(const TopkParams& topk, const ExpandParams& expand, void* stream);
 
 struct MergeParams {
   Tensor<4> partial;     // [splits,R,Hq,D]
@@ -83,11 +96,23 @@ struct AttendParams {
   Tensor<1> token_to_req;
   Tensor<3> output;  // [R,Hq,D]
   Tensor<2> lse;     // [R,Hq], written where its data is not null
+  const uint8_t* served;  // [R,Hkv], or null: not 0 where the output has been written already
 };
 // Takes its partial results from the carver; with a null base it only counts. Throws
-// device::Unsupported.
+// device::Unsupported. The tuned kernel where it is compiled in and serves the call.
 void plan_attend(const AttendParams& p, device::Carver& carver);
 void launch_attend(const AttendParams& p, device::Carver& carver, void* stream);
+AttendParams attend_params(const toolkit::Args& args);
+
+// A tuned kernel beside an op's portable one. Its file (attend_sm_80.cu) fills this while the
+// plugin is loaded; a build without that file leaves it empty. Both functions throw
+// device::Unsupported, before anything is launched, for calls that the kernel does not serve.
+template <class Params>
+struct Launch {
+  void (*plan)(const Params& p, device::Carver& carver);
+  void (*launch)(const Params& p, device::Carver& carver, void* stream);
+};
+extern Launch<AttendParams> tuned_attend;  // defined beside the portable kernel
 
 // ---- from the ABI's tensors ----
 
@@ -134,6 +159,34 @@ bool dense_runs(const Tensor<kRank>& t, int bytes) {
   for (int d = 0; d + 1 < kRank; ++d)
     if (t.size[d] > 1 && t.stride[d] % per_run != 0) return false;
   return true;
+}
+
+// Room for either kernel: whether the tuned one serves may hang on addresses, which a query of the
+// workspace lacks.
+template <class Params>
+void plan_best(const Launch<Params>& tuned, const Launch<Params>& portable, const Params& p,
+               device::Carver& carver) {
+  device::Carver of_portable(nullptr), of_tuned(nullptr);
+  portable.plan(p, of_portable);
+  try {
+    if (tuned.plan) tuned.plan(p, of_tuned);
+  } catch (const device::Unsupported&) {
+  }
+  carver.take<std::byte>(std::max(of_portable.used(), of_tuned.used()));
+}
+
+template <class Params>
+void launch_best(const Launch<Params>& tuned, const Launch<Params>& portable, const Params& p,
+                 device::Carver& carver, void* stream) {
+  std::byte* const room = carver.take<std::byte>(0);
+  plan_best(tuned, portable, p, carver);
+  device::Carver own(room);
+  try {
+    if (tuned.launch) return tuned.launch(p, own, stream);
+  } catch (const device::Unsupported&) {
+    own = device::Carver(room);
+  }
+  portable.launch(p, own, stream);
 }
 
 // A one-dimensional grid; the kernels decode the block's number themselves.

@@ -86,6 +86,7 @@ struct Step {
     topk.logits = score.logits;
     topk.visible = score.visible;
     topk.blocks = tensor_of<2>(args.tensor("topk.block_indices"));
+    topk.k = topk.blocks.size[1];
     ExpandParams expand{};
     expand.blocks = topk.blocks;
     expand.positions = score.positions;
@@ -100,8 +101,12 @@ struct Step {
     launch_store(stores.compressed, call.stream);
     if (stores.has_ring) launch_store(stores.ring, call.stream);
     launch_score(score, call.stream);
-    launch_topk(topk, call.stream);
-    launch_expand(expand, call.stream);
+    if (can_expand(topk.k, expand)) {
+      launch_topk_expand(topk, expand, call.stream);
+    } else {
+      launch_topk(topk, call.stream);
+      launch_expand(expand, call.stream);
+    }
     launch_attend(attend_stage(args), carver, call.stream);
   }
 };

@@ -114,7 +114,12 @@ TEST_F(Conformance, DynamicSharedMemoryBeyond48KiB) {
 TEST_F(Conformance, FormatsToFloat) {
   Words all(kValues);
   for (int i = 0; i < kValues; ++i) all[i] = uint32_t(i);
-  agrees(kToFloat, all);
+  const Words a = simt().run(kToFloat, all), b = cuda_->run(kToFloat, all);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const bool f16 = i / kValues == 1;  // its instruction does not keep the payload of a NaN
+    if (f16 && is_nan(a[i]) && is_nan(b[i])) continue;
+    ASSERT_EQ(a[i], b[i]) << "format " << i / kValues << ", bits " << i % kValues;
+  }
 }
 TEST_F(Conformance, FormatsFromFloat) { agrees(kFromFloat, random_floats(kValues)); }
 
@@ -246,8 +251,9 @@ TEST(ConformanceOfSimt, MovedMatrices) {
         ASSERT_EQ(o[2 * kMovedMatrices], column);
       }
       ASSERT_EQ(o[2 * kMovedMatrices + 1 + m], in[lane * 4 + m]);
+      ASSERT_EQ(o[2 * kMovedMatrices + 5 + m], in[lane * 4 + m]);
     }
-    o += 2 * kMovedMatrices + 1 + 4;
+    o += 2 * kMovedMatrices + 1 + 2 * 4;
     for (int w = 0; w < 3; ++w) ASSERT_EQ(o[w], in[lane * 4 + w]);
     ASSERT_EQ(o[3], in[lane * 4 + 3] >> 16);
     for (int w = 0; w < 4; ++w) ASSERT_EQ(o[4 + w], in[lane % 31 * 4 + 4 + w]);

@@ -29,6 +29,8 @@ DEVICE_KERNEL(device::kWave) moved_matrices(const uint32_t* in, uint32_t* out) {
   *o++ = device::transpose_8x8(as_they_lie[0]);
   const device::Words4 own = device::load_once16(in + lane * 4);
   for (int i = 0; i < 4; ++i) *o++ = own.x[i];
+  const device::Words4 of_line = device::load_once16_of_line(in + lane * 4);
+  for (int i = 0; i < 4; ++i) *o++ = of_line.x[i];
   const device::SharedAddress at = device::shared_address(row);
   const device::Words2 pair = device::load_shared8(at);
   *o++ = pair.x[0];

@@ -37,7 +37,7 @@ constexpr int kExactFunctions = 9, kRoundedFunctions = 5, kFormats = 6;
 constexpr int kMmaM = 16, kMmaN = 8, kMmaK = 16;  // of 32 lanes
 constexpr int kMmaCoordinates =
     2 * (8 + 4 + 4);  // per lane: (row, k) of A, (k, column) of B, (row, column) of C
-constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 1 + 4 + 8;  // words of a lane
+constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 17;  // words of a lane
 constexpr int kBitsWords = 18, kFastExp2At = 16;  // words of a value; the last are exp2_fast and
                                                   // rsqrt_fast of it
 

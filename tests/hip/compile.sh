@@ -33,7 +33,7 @@ compile() {
     local assembly count
     assembly=$(echo "$work"/*"$arch"*.s)
     count=$(grep -c '^[[:space:]]*\.amdhsa_kernel ' "$assembly")
-    if ! grep -q 'DEVICE_KERNEL(' "$source"; then
+    if ! grep -qE 'DEVICE_KERNEL(_BLOCKS)?\(' "$source"; then
       echo "$arch: no kernel of its own (a composed op)"
       continue
     fi

@@ -50,6 +50,7 @@ class SelectCard final : public Card {
         {"ratio-3", "ratio=3 topk=48 ctx=250 requests=2 dim=32 page=5"},
         {"page-196", "page=196 ctx=1700 requests=2 dim=16 topk=128"},
         {"k-512", "topk=2048 ctx=2400 requests=1 dim=16 heads=2 page=392"},
+        {"k-beyond-shared-memory", "topk=8400 ctx=9000 requests=1 dim=16 heads=1"},
         {"dead-pages", "hostile=pages ctx=400 dim=32 page=4"},
         {"padding", "padding=3 requests=2 ctx=200 dim=32"},
         {"hostile", "hostile=all batch=speculative rows=3 requests=3 ctx=300 dim=32 padding=1"},

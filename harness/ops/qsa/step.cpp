@@ -66,6 +66,7 @@ class StepCard final : public Card {
         {"page-1600", "requests=1 ctx=1700 heads=3 kv=1 dim=16 page=1600 topk=64 index_dim=16"},
         {"ratio-2-ring-left", "ratio=2 topk=16 requests=2 ctx=60 heads=2 kv=1 dim=16 keep_ring=0"},
         {"f16", "requests=2 ctx=70 heads=2 kv=1 dim=32 dtype=f16"},
+        {"tuned", "requests=2 ctx=90 heads=12 kv=1 dim=128 topk=64"},
         {"no-rows", "requests=0"},
     };
   }

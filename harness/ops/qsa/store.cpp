@@ -70,6 +70,7 @@ class StoreCard final : public Card {
         {"all-skipped", "rows=5 skipped=5"},
         {"no-rows", "rows=0"},
         {"many-rows", "rows=300 pages=5 width=16"},
+        {"duplicates-of-many-rows", "rows=1500 pages=32 width=8 hostile=duplicates"},
     };
   }
 

@@ -58,6 +58,12 @@ class TopkCard final : public Card {
         {"k-1", "k=1 columns=257"},
         {"k-beyond-columns", "k=300 columns=65"},
         {"strided-i64", "stride=515 columns=512 index=i64"},
+        {"sampled", "columns=8192 k=512 rows=2"},
+        {"sampled-odd-length", "columns=32766 visible=30001 k=512 rows=1"},
+        {"sampled-crowded", "columns=9000 k=512 rows=1 values=crowded"},
+        {"longer-than-the-registers", "columns=40003 k=512 rows=1"},
+        {"mass-ties", "columns=9000 k=512 rows=1 values=equal"},
+        {"k-beyond-a-list", "columns=5000 k=4000 rows=1"},
         {"no-rows", "rows=0"},
     };
   }

@@ -2,10 +2,10 @@
 // device/nvidia.h on NVIDIA GPUs.
 #pragma once
 
-#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) \
-  __global__ void __launch_bounds__(max_threads, blocks_of_a_processor)
-
 namespace device {
+
+// Barriers.
+DEVICE_FUNCTION bool sync_block_any(bool b) { return __syncthreads_or(b) != 0; }
 
 // Matrices.
 template <class T>
@@ -35,16 +35,16 @@ using SharedAddress = uint32_t;
 DEVICE_FUNCTION SharedAddress shared_address(const void* shared) {
   return static_cast<SharedAddress>(__cvta_generic_to_shared(shared));
 }
-DEVICE_FUNCTION void load_matrices(uint32_t (&r)[4], const void* row) {
+DEVICE_FUNCTION void load_matrices(uint32_t (&r)[4], const void* shared, int at = 0) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(shared_address(shared) + at)
                : "memory");
 }
-DEVICE_FUNCTION void load_matrices_transposed(uint32_t (&r)[4], const void* row) {
+DEVICE_FUNCTION void load_matrices_transposed(uint32_t (&r)[4], const void* shared, int at = 0) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(shared_address(shared) + at)
                : "memory");
 }
 DEVICE_FUNCTION uint32_t transpose_8x8(uint32_t r) {
@@ -163,6 +163,17 @@ DEVICE_FUNCTION void store16(void* global, const T& value) {
   const uint4 words = bit_cast<uint4>(value);
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words.x),
                "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
+DEVICE_FUNCTION uint64_t l2_evict_first() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+DEVICE_FUNCTION void copy_async16(void* shared, const void* global, bool valid, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "r"(valid ? 16 : 0), "l"(policy)
                : "memory");
 }
 struct Words4 {

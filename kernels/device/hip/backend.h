@@ -11,6 +11,7 @@
 
 #define DEVICE_KERNEL(max_threads) \
   __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void
+#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) DEVICE_KERNEL(max_threads)
 #define DEVICE_FUNCTION __attribute__((device, always_inline)) inline
 #define DEVICE_UNROLL _Pragma("unroll")
 #define DEVICE_ROLLED _Pragma("nounroll")

@@ -15,6 +15,7 @@
 #include "shared_array.h"
 
 #define DEVICE_KERNEL(max_threads) void
+#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) void
 #define DEVICE_FUNCTION inline
 #define DEVICE_UNROLL
 #define DEVICE_ROLLED

@@ -3,9 +3,19 @@
 // or a lane that is missing shows as it does for those.
 #pragma once
 
-#define DEVICE_KERNEL_BLOCKS(max_threads, blocks_of_a_processor) void
-
 namespace device {
+
+// Barriers.
+inline bool sync_block_any(bool b, Site site = Site::current()) {
+  DEVICE_SHARED(uint32_t, found, 1);
+  if (thread() == 0) found[0] = 0;
+  device::sync_block(site);
+  if (b) atomic_or(&found[0], 1u);
+  device::sync_block(site);
+  const bool any_found = found[0] != 0;
+  device::sync_block(site);
+  return any_found;
+}
 
 // Matrices.
 template <class T>
@@ -29,12 +39,15 @@ inline const uint16_t* row_of_lane(const void* row, int of, Site site) {
   return device::bit_cast<const uint16_t*>(
       device::shuffle(reinterpret_cast<uint64_t>(row), of, site));
 }
-inline void load_matrices(uint32_t (&r)[4], const void* row, Site site = Site::current()) {
+inline void load_matrices(uint32_t (&r)[4], const void* shared, int at = 0,
+                          Site site = Site::current()) {
+  const void* row = static_cast<const char*>(shared) + at;
   for (int m = 0; m < 4; ++m)
     std::memcpy(&r[m], row_of_lane(row, 8 * m + lane() / 4, site) + lane() % 4 * 2, 4);
 }
-inline void load_matrices_transposed(uint32_t (&r)[4], const void* row,
+inline void load_matrices_transposed(uint32_t (&r)[4], const void* shared, int at = 0,
                                      Site site = Site::current()) {
+  const void* row = static_cast<const char*>(shared) + at;
   for (int m = 0; m < 4; ++m) {
     const uint32_t low = row_of_lane(row, 8 * m + lane() % 4 * 2, site)[lane() / 4];
     const uint32_t high = row_of_lane(row, 8 * m + lane() % 4 * 2 + 1, site)[lane() / 4];
@@ -136,6 +149,11 @@ void store16(void* global, const T& value, Site site = Site::current()) {
   static_assert(sizeof(T) == 16);
   check_aligned16(global, "store16", site);
   std::memcpy(global, &value, 16);
+}
+inline uint64_t l2_evict_first() { return 0; }
+inline void copy_async16(void* shared, const void* global, bool valid, uint64_t,
+                         Site site = Site::current()) {
+  copy_async16(shared, global, valid, site);
 }
 struct Words4 {
   uint32_t x[4];
