@@ -207,6 +207,8 @@ void mma_is_right(const Backend& backend, Probe probe) {
       const double bound = step == 1 ? 0 : (kMmaK + 1) * std::ldexp(data.magnitude[i], -23);
       ASSERT_LE(std::fabs(std::bit_cast<float>(out[i]) - data.right[i]), bound)
           << "row " << i / kMmaN << " column " << i % kMmaN << " step " << step;
+      if (probe == kMultipliedF16)  // two steps of k
+        ASSERT_LE(std::fabs(std::bit_cast<float>(out[kMmaM * kMmaN + i]) - data.right[i]), bound);
     }
   }
 }
@@ -251,6 +253,10 @@ TEST(ConformanceOfSimt, MovedMatrices) {
       ASSERT_EQ(o[2 * kMovedMatrices + 1 + m], in[lane * 4 + m]);
       ASSERT_EQ(o[2 * kMovedMatrices + 5 + m], in[lane * 4 + m]);
     }
+    o += 2 * kMovedMatrices + 1 + 2 * 4;
+    for (int w = 0; w < 3; ++w) ASSERT_EQ(o[w], in[lane * 4 + w]);
+    ASSERT_EQ(o[3], in[lane * 4 + 3] >> 16);
+    for (int w = 0; w < 4; ++w) ASSERT_EQ(o[4 + w], in[lane % 31 * 4 + 4 + w]);
   }
 }
 
@@ -270,7 +276,8 @@ bool same_value(int function, uint32_t a, uint32_t b) {
     case 9:
     case 10:
     case 11:
-    case 12: {
+    case 12:
+    case 15: {
       const bool bf16 = function == 2 || function == 9 || function == 10;
       const uint32_t infinity = bf16 ? 0x7f80 : 0x7c00;
       return same_half(a & 0xffff, b & 0xffff, infinity) && same_half(a >> 16, b >> 16, infinity);
@@ -304,6 +311,17 @@ void fast_exp2_is_within_two_ulp(const Backend& backend) {
     ASSERT_LE(ulps(got, right), 2.0) << "exp2_fast of " << std::bit_cast<float>(in[i]);
   }
 }
+void fast_rsqrt_is_within_two_ulp(const Backend& backend) {
+  const Words in = random_floats(kValues), out = backend.run(kBitsAndHalves, in);
+  for (int i = 0; i < kValues; ++i) {
+    const float x = std::bit_cast<float>(in[i]);
+    if (!(x >= 1.2e-38f)) continue;  // denormals count as zero
+    ASSERT_LE(ulps(out[i * kBitsWords + kFastExp2At + 1], 1 / std::sqrt(double(x))), 2.0)
+        << "rsqrt_fast of " << x;
+  }
+}
+TEST_F(Conformance, FastRsqrtIsWithinTwoUlp) { fast_rsqrt_is_within_two_ulp(*cuda_); }
+TEST(ConformanceOfSimt, FastRsqrtIsWithinTwoUlp) { fast_rsqrt_is_within_two_ulp(simt()); }
 TEST_F(Conformance, FastExp2IsWithinTwoUlp) { fast_exp2_is_within_two_ulp(*cuda_); }
 TEST(ConformanceOfSimt, FastExp2IsWithinTwoUlp) { fast_exp2_is_within_two_ulp(simt()); }
 

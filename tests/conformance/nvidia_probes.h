@@ -2,6 +2,8 @@
 // Probes of device/nvidia.h, by one wave; a part of dialect.cu.
 #pragma once
 
+#include <type_traits>
+
 #include "device/nvidia.h"
 
 namespace conformance {
@@ -11,6 +13,7 @@ namespace {
 // first one transposed in registers.
 DEVICE_KERNEL(device::kWave) moved_matrices(const uint32_t* in, uint32_t* out) {
   DEVICE_SHARED(uint32_t, words, kMovedMatrices * 32);
+  DEVICE_SHARED(uint32_t, copied, kMovedMatrices * 32 + 4);
   const int lane = device::lane();
   for (int i = lane; i < kMovedMatrices * 32; i += device::kWave) words[i] = in[i];
   device::sync_wave();
@@ -28,6 +31,19 @@ DEVICE_KERNEL(device::kWave) moved_matrices(const uint32_t* in, uint32_t* out) {
   for (int i = 0; i < 4; ++i) *o++ = own.x[i];
   const device::Words4 of_line = device::load_once16_of_line(in + lane * 4);
   for (int i = 0; i < 4; ++i) *o++ = of_line.x[i];
+  const device::SharedAddress at = device::shared_address(row);
+  const device::Words2 pair = device::load_shared8(at);
+  *o++ = pair.x[0];
+  *o++ = pair.x[1];
+  *o++ = device::load_shared4(at + 8);
+  *o++ = device::load_shared2(at + 14);
+  // 16 bytes behind both addresses; the last lane takes lane 0's.
+  const device::SharedAddress to = device::shared_address(device::data(copied) + lane * 4);
+  device::copy_async16_at<16>(to, in + lane % 31 * 4);
+  device::copy_async_commit();
+  device::copy_async_wait<0>();
+  device::sync_wave();
+  for (int i = 0; i < 4; ++i) *o++ = copied[(lane + 1) * 4 + i];
 }
 
 // The product whose fragments are filled by the layout that dialect.md gives.
@@ -48,9 +64,22 @@ multiplied(const uint32_t* in, uint32_t* out) {
   }
   for (int e = 0; e < 4; ++e)
     d[e] = bit_cast<float>(in_c[(group + e / 2 * 8) * kMmaN + member * 2 + e % 2]);
+  float before[4];
+  for (int e = 0; e < 4; ++e) before[e] = d[e];
   device::multiply_16x8x16<T>(d, a, b);
-  for (int e = 0; e < 4; ++e)
-    out[(group + e / 2 * 8) * kMmaN + member * 2 + e % 2] = bit_cast<uint32_t>(d[e]);
+  // The same of f16 in two steps of k.
+  float steps[4];
+  for (int e = 0; e < 4; ++e) steps[e] = before[e];
+  if constexpr (std::is_same_v<T, device::f16>) {
+    const uint32_t low[2] = {a[0], a[1]}, high[2] = {a[2], a[3]};
+    device::multiply_16x8x8(steps, low, b[0]);
+    device::multiply_16x8x8(steps, high, b[1]);
+  }
+  for (int e = 0; e < 4; ++e) {
+    const int at = (group + e / 2 * 8) * kMmaN + member * 2 + e % 2;
+    out[at] = bit_cast<uint32_t>(d[e]);
+    out[kMmaM * kMmaN + at] = bit_cast<uint32_t>(steps[e]);
+  }
 }
 
 DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
@@ -74,7 +103,9 @@ DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   *o++ = device::max_halves<f16>(a, b);
   *o++ = bit_cast<uint32_t>(device::saturate(bit_cast<float>(a)));
   *o++ = device::pack_e4m3fn(bit_cast<float>(a), bit_cast<float>(b));
+  *o++ = device::e4m3fn_to_f16x2(a);
   *o++ = bit_cast<uint32_t>(device::exp2_fast(bit_cast<float>(a)));
+  *o++ = bit_cast<uint32_t>(device::rsqrt_fast(bit_cast<float>(a)));
 }
 
 }  // namespace

@@ -37,8 +37,9 @@ constexpr int kExactFunctions = 9, kRoundedFunctions = 5, kFormats = 6;
 constexpr int kMmaM = 16, kMmaN = 8, kMmaK = 16;  // of 32 lanes
 constexpr int kMmaCoordinates =
     2 * (8 + 4 + 4);  // per lane: (row, k) of A, (k, column) of B, (row, column) of C
-constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 1 + 2 * 4;  // words of a lane
-constexpr int kBitsWords = 16, kFastExp2At = 15;  // words of a value; the last is exp2_fast of it
+constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 17;  // words of a lane
+constexpr int kBitsWords = 18, kFastExp2At = 16;  // words of a value; the last are exp2_fast and
+                                                  // rsqrt_fast of it
 
 struct Size {
   int in, out;  // words
@@ -59,8 +60,8 @@ constexpr Size kSizes[kProbes] = {
     {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, kMmaM* kMmaN + 32 * kMmaCoordinates},
     {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, kMmaM* kMmaN + 32 * kMmaCoordinates},
     {kMovedMatrices * 32, 32 * kMovedWords},
-    {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, kMmaM* kMmaN},
-    {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, kMmaM* kMmaN},
+    {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, 2 * kMmaM* kMmaN},
+    {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, 2 * kMmaM* kMmaN},
     {kValues, kBitsWords* kValues},
 };
 

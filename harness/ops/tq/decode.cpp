@@ -134,6 +134,17 @@ class DecodeCard final : public Card {
         {"nan-key", "hostile=nan_key"},
         {"nan-value-fp8", "hostile=nan_value quant=k8v4"},
         {"poison-behind-end", "hostile=poison_beyond lens=37,16"},
+        // Ways through a tuned kernel: heads in one fragment or two, waves that share a head, halves
+        // of the dimensions, more head tiles than a block has waves, pages that end in a short tile.
+        {"4bit-nc-d128", "dim=128 heads=8 lens=200,17"},
+        {"k8v4-d128-heads-32", "quant=k8v4 dim=128 heads=32 kv_heads=8 lens=130,9"},
+        {"3bit-nc-d128-one-kv-head", "quant=3bit_nc dim=128 heads=3 kv_heads=1 lens=300"},
+        {"k3v4-nc-d256-group-12", "quant=k3v4_nc dim=256 heads=24 lens=90"},
+        {"k8v4-d128-group-10", "quant=k8v4 dim=128 heads=80 kv_heads=8 lens=40 dtype=f32"},
+        {"fnuz-nan-head-major-block-48",
+         "quant=k8v4 flavour=e4m3fnuz dim=128 heads=6 page=48 layout=head_major hostile=nan_key lens=70,5"},
+        {"4bit-nc-d96-block-20", "dim=96 page=20 lens=50,21"},
+        {"k3v4-raw-tile-ends", "quant=k3v4_raw dim=128 lens=65,64,16,15,1 rotation=hadamard dtype=bf16"},
     };
   }
 

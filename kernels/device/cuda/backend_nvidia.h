@@ -24,8 +24,16 @@ DEVICE_FUNCTION void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], con
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-DEVICE_FUNCTION unsigned shared_address(const void* shared) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+DEVICE_FUNCTION void multiply_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint32_t b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+using SharedAddress = uint32_t;
+DEVICE_FUNCTION SharedAddress shared_address(const void* shared) {
+  return static_cast<SharedAddress>(__cvta_generic_to_shared(shared));
 }
 DEVICE_FUNCTION void load_matrices(uint32_t (&r)[4], const void* shared, int at = 0) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -82,6 +90,20 @@ DEVICE_FUNCTION uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
+// Two e4m3fn bytes as f16, exactly; a NaN byte gives a NaN.
+DEVICE_FUNCTION uint32_t e4m3fn_to_f16x2(uint32_t bytes) {
+  uint32_t out;
+#if __CUDA_ARCH__ >= 890
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.rn.f16x2.e4m3x2 %0, l; }" : "=r"(out) : "r"(bytes));
+#else
+  const uint32_t x = __byte_perm(bytes, 0, 0x1404);  // each in the upper byte of a half
+  const uint32_t nan = ((x & 0x7f007f00u) + 0x01000100u) & 0x80008000u;
+  // Exponent and mantissa where f16 has them are the value times 2^-8, denormals included.
+  out = multiply_f16x2((x & 0x80008000u) | ((x >> 1) & 0x3f803f80u), 0x5c005c00u);
+  out |= nan - (nan >> 15);
+#endif
+  return out;
+}
 template <class T>
 DEVICE_FUNCTION uint32_t min_halves(uint32_t a, uint32_t b) {
   uint32_t out;
@@ -118,6 +140,17 @@ DEVICE_FUNCTION float exp2_fast(float x) {
   return out;
 }
 
+DEVICE_FUNCTION float rsqrt_fast(float x) {
+  float out;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
+// Memory. Shared addresses are 32 bits and may be put together with OR; a pointer would be taken
+// apart and added up again.
+struct Words2 {
+  uint32_t x[2];
+};
 // Memory. A struct of four words that is copied by = becomes four accesses more often than not.
 template <class T>
 DEVICE_FUNCTION T load16(const void* from) {
@@ -146,6 +179,26 @@ DEVICE_FUNCTION void copy_async16(void* shared, const void* global, bool valid, 
 struct Words4 {
   uint32_t x[4];
 };
+template <int kOffset>
+DEVICE_FUNCTION void copy_async16_at(SharedAddress to, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%2], 16;" ::"r"(to), "l"(global), "n"(kOffset)
+               : "memory");
+}
+DEVICE_FUNCTION uint32_t load_shared2(SharedAddress a) {
+  uint16_t x;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(a));
+  return x;
+}
+DEVICE_FUNCTION uint32_t load_shared4(SharedAddress a) {
+  uint32_t x;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(a));
+  return x;
+}
+DEVICE_FUNCTION Words2 load_shared8(SharedAddress a) {
+  Words2 w;
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(w.x[0]), "=r"(w.x[1]) : "r"(a));
+  return w;
+}
 DEVICE_FUNCTION Words4 load_once16(const void* global) {
   Words4 w;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"

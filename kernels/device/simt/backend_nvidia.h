@@ -28,6 +28,11 @@ void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)
   simt::multiply(std::is_same_v<T, bf16> ? simt::Half::bf16 : simt::Half::f16, d, a_halves,
                  b_halves, site);
 }
+inline void multiply_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint32_t b,
+                            Site site = Site::current()) {
+  const uint32_t whole_a[4] = {a[0], a[1], 0, 0}, whole_b[2] = {b, 0};  // k 8 ... 15 are zero
+  multiply_16x8x16<f16>(d, whole_a, whole_b, site);
+}
 inline const uint16_t* row_of_lane(const void* row, int of, Site site) {
   if (reinterpret_cast<uintptr_t>(row) % 16)
     simt::fail("load_matrices: a row is not aligned to 16 bytes", site);
@@ -86,6 +91,10 @@ float high_half(uint32_t pair) {
 inline uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
   return pack_halves<f16>(low_half<f16>(a) * low_half<f16>(b), high_half<f16>(a) * high_half<f16>(b));
 }
+inline uint32_t e4m3fn_to_f16x2(uint32_t bytes) {
+  return pack_halves<f16>(decode_e4m3fn(static_cast<uint8_t>(bytes & 255)),
+                          decode_e4m3fn(static_cast<uint8_t>(bytes >> 8 & 255)));
+}
 template <class T, class Less>
 uint32_t pick_halves(uint32_t a, uint32_t b, Less less) {
   const auto pick = [&](float x, float y) {
@@ -113,8 +122,16 @@ inline float exp2_fast(float x) {
   const float y = std::exp2(x);
   return y < std::numeric_limits<float>::min() ? 0.0f : y;
 }
+inline float rsqrt_fast(float x) {
+  return x < std::numeric_limits<float>::min() ? std::numeric_limits<float>::infinity()
+                                               : 1 / std::sqrt(x);
+}
 
 // Memory.
+using SharedAddress = uintptr_t;
+struct Words2 {
+  uint32_t x[2];
+};
 inline void check_aligned16(const void* at, const char* what, Site site) {
   if (reinterpret_cast<uintptr_t>(at) % 16)
     simt::fail(std::string(what) + ": the address is not aligned to 16 bytes", site);
@@ -141,6 +158,30 @@ inline void copy_async16(void* shared, const void* global, bool valid, uint64_t,
 struct Words4 {
   uint32_t x[4];
 };
+inline SharedAddress shared_address(const void* shared) {
+  return reinterpret_cast<SharedAddress>(shared);
+}
+template <int kOffset>
+void copy_async16_at(SharedAddress to, const void* global, Site site = Site::current()) {
+  device::copy_async16(reinterpret_cast<std::byte*>(to) + kOffset,
+                       static_cast<const std::byte*>(global) + kOffset, true, site);
+}
+template <class T>
+T load_shared(SharedAddress a, Site site) {
+  if (a % sizeof(T)) simt::fail("load_shared: the address is not aligned to the size", site);
+  T value;
+  std::memcpy(&value, reinterpret_cast<const void*>(a), sizeof(T));
+  return value;
+}
+inline uint32_t load_shared2(SharedAddress a, Site site = Site::current()) {
+  return load_shared<uint16_t>(a, site);
+}
+inline uint32_t load_shared4(SharedAddress a, Site site = Site::current()) {
+  return load_shared<uint32_t>(a, site);
+}
+inline Words2 load_shared8(SharedAddress a, Site site = Site::current()) {
+  return load_shared<Words2>(a, site);
+}
 inline Words4 load_once16(const void* global, Site site = Site::current()) {
   if (reinterpret_cast<uintptr_t>(global) % 16)
     simt::fail("load_once16: the address is not aligned to 16 bytes", site);

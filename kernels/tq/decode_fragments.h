@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of a tile of 16 tokens as fragments of matrix instructions (m16n8k16, lane = 4 * group +
+// member), straight from the cache's bytes in shared memory.
+//
+// Scores: keys are A, row = token, k = dimension. The order of k is free if the queries (B) agree,
+// so a lane takes dimensions whose codes lie together: KeyOrder. A pair of centroid codes is looked
+// up as four halves, the centroids rounded to f16 and what the rounding left: exact to 2^-22.
+//
+// Values: A is the transposed tile, row = dimension, k = token. A code masked in place at bit b is
+// an f16 denormal of code * 2^(b - 24): matrix instructions take denormals exactly, so codes need
+// no conversion, and the power of two is undone once at the end.
+#pragma once
+
+#include "device/nvidia.h"
+#include "tq/slot_codes.h"
+
+namespace tq {
+
+inline constexpr int kSteps16 = 16;  // dimensions of a matrix instruction's k
+
+// Where a dimension of keys and queries lies: member of the lane, pair within it, half of the pair.
+struct KeyPlace {
+  int member, pair, half;
+};
+
+inline constexpr int wave_dim(int head_dim) { return head_dim == 256 ? 128 : head_dim; }
+
+DEVICE_FUNCTION KeyPlace key_place(int key_bits, int head_dim, int d) {
+  if (head_dim == 256) {  // two halves, each for a wave of its own
+    KeyPlace in_half = key_place(key_bits, 128, d % 128);
+    in_half.pair += d / 128 * 16;
+    return in_half;
+  }
+  if (key_bits == 3 || (key_bits == 4 && head_dim % 32 != 0)) {  // a member's codes are contiguous
+    const int own = head_dim / 4, r = d % own;
+    return {d / own, r / 2, r % 2};
+  }
+  if (key_bits == 4) {  // words of 8 codes go round the members: no bank conflicts
+    const int word = d / 8, r = d % 8;
+    return {word % 4, word / 4 * 4 + r / 2, r % 2};
+  }
+  const int word = d / 4, r = d % 4;
+  return {word % 4, word / 4 * 2 + r / 2, r % 2};
+}
+
+using device::SharedAddress;
+
+DEVICE_FUNCTION float load_half(SharedAddress a) {
+  return device::low_half<device::f16>(device::load_shared2(a));
+}
+
+// The word at an address that is even only.
+DEVICE_FUNCTION uint32_t load_split_word(SharedAddress a) {
+  const SharedAddress down = a & ~SharedAddress{3};
+  return device::funnel_shift_right(device::load_shared4(down), device::load_shared4(down + 4),
+                                    static_cast<uint32_t>(a & 2) * 8);
+}
+
+// kBits bits from bit `bit` on, wherever that is. Reads no word that holds none of them: it may be
+// one that a copy is filling.
+template <int kBits, int kWords>
+DEVICE_FUNCTION void load_bits(SharedAddress from, int bit, uint32_t (&w)[kWords]) {
+  const uint32_t at = static_cast<uint32_t>(from & 3) * 8 + static_cast<uint32_t>(bit);
+  const SharedAddress down = (from & ~SharedAddress{3}) + at / 32 * 4;
+  const uint32_t last = (at % 32 + kBits - 1) / 32 * 4;
+  uint32_t low = device::load_shared4(down);
+  DEVICE_UNROLL
+  for (uint32_t i = 0; i < kWords; ++i) {
+    const uint32_t high = device::load_shared4(down + device::min(4 * i + 4, last));
+    w[i] = device::funnel_shift_right(low, high, at % 32);
+    low = high;
+  }
+}
+
+// A member's key words of one token. An address off by two bytes costs one more load (3-bit codes)
+// or twice the loads (4-bit codes).
+template <int kKeyBits, int kDim>
+inline constexpr int kKeyWords = (kKeyBits * kDim / 4 + 31) / 32;
+
+template <int kKeyBits, int kDim>
+DEVICE_FUNCTION void load_key_words(SharedAddress codes, int member,
+                                    uint32_t (&w)[kKeyWords<kKeyBits, kDim>]) {
+  constexpr int kWords = kKeyWords<kKeyBits, kDim>;
+  if constexpr (kKeyBits * kDim % 128 != 0) {
+    load_bits<kKeyBits * kDim / 4>(codes, kKeyBits * kDim / 4 * member, w);
+  } else if constexpr (kKeyBits == 3) {
+    const SharedAddress own = codes + static_cast<uint32_t>(kWords * 4 * member);
+    if (codes & 2) {
+      uint32_t low = device::load_shared4(own - 2);
+      DEVICE_UNROLL
+      for (int i = 0; i < kWords; ++i) {
+        const uint32_t high = device::load_shared4(own + 4 * i + 2);
+        w[i] = device::permute_bytes(low, high, 0x5432);
+        low = high;
+      }
+    } else {
+      DEVICE_UNROLL
+      for (int i = 0; i < kWords; ++i) w[i] = device::load_shared4(own + 4 * i);
+    }
+  } else {
+    const SharedAddress own = codes + static_cast<uint32_t>(4 * member);
+    if (kKeyBits == 4 && (codes & 2)) {
+      DEVICE_UNROLL
+      for (int i = 0; i < kWords; ++i)
+        w[i] = device::permute_bytes(device::load_shared4(own + 16 * i - 2),
+                                     device::load_shared4(own + 16 * i + 2), 0x5432);
+    } else {
+      DEVICE_UNROLL
+      for (int i = 0; i < kWords; ++i) w[i] = device::load_shared4(own + 16 * i);
+    }
+  }
+}
+
+// The table of pairs: entry e (the two codes' bits) of kEntryBytes, a copy for each of 16 lanes, so
+// that lookups of half a wave never meet in a bank. A pair is two words: the two centroids as f16,
+// and what rounding them left.
+inline constexpr int kPairLanes = 16, kPairBytes = 8, kEntryBytes = kPairLanes * kPairBytes;
+inline constexpr int pair_table_bytes(int key_bits) {
+  return key_bits == 8 ? 0 : kEntryBytes << (2 * key_bits);
+}
+// A table of 3-bit codes lies at a multiple of its size, so that an entry is addressed by one OR.
+inline constexpr int pair_table_alignment(int key_bits) {
+  return key_bits == 3 ? pair_table_bytes(3) : 16;
+}
+
+// Pair p of a member.
+template <int kKeyBits, int kWords>
+DEVICE_FUNCTION device::Words2 look_up_pair(SharedAddress lane_table, const uint32_t (&w)[kWords],
+                                            int p) {
+  constexpr int kBits = 2 * kKeyBits, kAt = 7;  // kEntryBytes = 1 << kAt
+  constexpr uint32_t kMask = ((1u << kBits) - 1) << kAt;
+  const int bit = kBits * p, word = bit / 32, b = bit % 32;
+  uint32_t x;
+  if (b + kBits > 32)
+    x = device::funnel_shift_right(w[word], w[word + 1 < kWords ? word + 1 : word],
+                                   static_cast<uint32_t>(b - kAt));
+  else
+    x = b >= kAt ? w[word] >> (b - kAt) : w[word] << (kAt - b);
+  if constexpr (pair_table_alignment(kKeyBits) == pair_table_bytes(kKeyBits))
+    return device::load_shared8(lane_table | (x & kMask));
+  else
+    return device::load_shared8(lane_table + (x & kMask));
+}
+
+// fp8 bytes 0 and 1 (pair 0), or 2 and 3, of a word as f16. e4m3fn comes with its NaNs. Of the
+// others the exponent and mantissa are moved to where f16 has them, which is the value times
+// 2^(bias - 15), exactly, denormals included; a NaN byte becomes a number.
+DEVICE_FUNCTION uint32_t fp8_pair(bool e4m3fn, uint32_t word, int pair) {
+  if (e4m3fn) return device::e4m3fn_to_f16x2(pair ? word >> 16 : word);
+  const uint32_t x = device::permute_bytes(word, 0, pair ? 0x3424 : 0x1404);
+  return (x & 0x80008000u) | ((x >> 1) & 0x3f803f80u);
+}
+inline float fp8_factor(tk_dtype flavour) {  // what that is multiplied by
+  return flavour == TK_E4M3FNUZ ? 128.0f : 1.0f;
+}
+// Not zero in the top bit of a byte where some byte of the word is e4m3fnuz's NaN.
+DEVICE_FUNCTION uint32_t nan_bytes_e4m3fnuz(uint32_t word) {
+  const uint32_t x = word ^ 0x80808080u;
+  return (x - 0x01010101u) & ~x;
+}
+
+// A lane has kDim / 8 values of a token as fields; fields 2m and 2m + 1 are rows group and group +
+// 8 of matrix m. A field of a token pair is a word, the even token in the lower half.
+template <int kValueBits>
+DEVICE_FUNCTION constexpr int field_bit(int field) {  // b of code * 2^(b - 24)
+  if constexpr (kValueBits == 4) return field % 2 * 4;
+  constexpr int kBits[] = {0, 3, 6, 0, 3};
+  return kBits[field % 5];  // field 15 is at 0 too
+}
+template <int kValueBits, int kDim>
+DEVICE_FUNCTION int field_dim(int group, int field) {
+  if constexpr (kDim == 128 && kValueBits == 4) return 8 * (group + field / 8 * 8) + field % 8;
+  return kDim / 8 * group + field;
+}
+
+DEVICE_FUNCTION void nibbles(uint32_t x, uint32_t* fields) {  // of two tokens' halfwords
+  fields[0] = x & 0x000f000fu;
+  fields[1] = x & 0x00f000f0u;
+  fields[2] = (x >> 8) & 0x000f000fu;
+  fields[3] = (x >> 8) & 0x00f000f0u;
+}
+DEVICE_FUNCTION void fives(uint32_t x, uint32_t* fields) {  // five 3-bit codes
+  fields[0] = x & 0x00070007u;
+  fields[1] = x & 0x00380038u;
+  fields[2] = x & 0x01c001c0u;
+  fields[3] = (x >> 9) & 0x00070007u;
+  fields[4] = (x >> 9) & 0x00380038u;
+}
+
+inline constexpr uint32_t kLowHalves = 0x5410, kHighHalves = 0x7632;
+
+DEVICE_FUNCTION void load_48_bits(SharedAddress a, uint32_t (&w)[2]) {
+  const SharedAddress down = a & ~SharedAddress{3};
+  const uint32_t x0 = device::load_shared4(down), x1 = device::load_shared4(down + 4);
+  const uint32_t shift = static_cast<uint32_t>(a & 2) * 8;
+  w[0] = device::funnel_shift_right(x0, x1, shift);
+  w[1] = x1 >> shift;
+}
+
+// Fields of the tokens whose codes start at `even` and `odd`. For 4-bit codes of 128 dimensions
+// these are multiples of 4 or off by 2, and a lane has the words group and group + 8; otherwise its
+// codes are contiguous.
+template <int kValueBits, int kDim, int kEvenOff, int kOddOff>
+DEVICE_FUNCTION void load_fields(SharedAddress even, SharedAddress odd, int group,
+                                 uint32_t (&fields)[20]) {
+  using device::load_shared4;
+  using device::permute_bytes;
+  if constexpr (kDim == 128 && kValueBits == 4) {
+    DEVICE_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t at = static_cast<uint32_t>(4 * group + 32 * i);
+      const SharedAddress a = even + at, b = odd + at;
+      uint32_t low, high;  // halfwords of both tokens
+      if constexpr (kEvenOff && kOddOff) {
+        low = permute_bytes(load_shared4(a - 2), load_shared4(b - 2), kHighHalves);
+        high = permute_bytes(load_shared4(a + 2), load_shared4(b + 2), kLowHalves);
+      } else {
+        const uint32_t x = kEvenOff ? load_split_word(a) : load_shared4(a);
+        const uint32_t y = kOddOff ? load_split_word(b) : load_shared4(b);
+        low = permute_bytes(x, y, kLowHalves);
+        high = permute_bytes(x, y, kHighHalves);
+      }
+      nibbles(low, fields + 8 * i);
+      nibbles(high, fields + 8 * i + 4);
+    }
+  } else {
+    constexpr int kBits = kValueBits * kDim / 8;  // at most 48
+    uint32_t a[2], b[2];
+    if constexpr (kDim == 128) {
+      const uint32_t at = static_cast<uint32_t>(6 * group);
+      load_48_bits(even + at, a);
+      load_48_bits(odd + at, b);
+    } else {
+      load_bits<kBits>(even, kBits * group, a);
+      load_bits<kBits>(odd, kBits * group, b);
+    }
+    if constexpr (kValueBits == 4) {
+      nibbles(permute_bytes(a[0], b[0], kLowHalves), fields);
+      nibbles(permute_bytes(a[0], b[0], kHighHalves), fields + 4);
+      if constexpr (kBits > 32) nibbles(permute_bytes(a[1], b[1], kLowHalves), fields + 8);
+    } else {
+      fives(permute_bytes(a[0], b[0], kLowHalves), fields);
+      DEVICE_UNROLL
+      for (int i = 1; 15 * i < kBits && i < 3; ++i)
+        fives(permute_bytes(device::funnel_shift_right(a[0], a[1], static_cast<uint32_t>(15 * i)),
+                            device::funnel_shift_right(b[0], b[1], static_cast<uint32_t>(15 * i)),
+                            kLowHalves),
+              fields + 5 * i);
+      if constexpr (kBits > 45)
+        fields[15] = permute_bytes(a[1] >> 13, b[1] >> 13, kLowHalves) & 0x00070007u;
+    }
+  }
+}
+
+}  // namespace tq

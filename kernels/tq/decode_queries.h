@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queries of a fast decode as B fragments (columns = heads): rotated in fp32, scaled by a power of
+// two into the middle of f16, and split into a half and what it leaves, so that nothing below 2^-22
+// of the largest element is lost. Up to 4 heads share one fragment, the left-over parts in columns
+// 4 ... 7; more heads have a fragment for each part.
+//
+// A block makes kOutputs dimensions of kRows columns. All columns of a fragment are written: those
+// without a head are zero.
+#pragma once
+
+#include "tq/decode_fragments.h"
+#include "tq/rotation.h"
+
+namespace tq {
+
+inline constexpr int kQueryThreads = 256;
+inline constexpr int kQueryRows = 16;
+
+struct QueryParams {
+  Strided<3> query;  // [B,Hq,D]
+  Rotation pi;
+  bool rotate;
+  int key_bits;
+  int kv_heads, group;    // query heads of a KV head
+  int tiles, tile_heads;  // of a group: tiles of at most tile_heads heads
+  int columns;            // of a tile: 4 or 8
+  int rows;               // B * kv_heads * tiles * columns
+  float scale;            // of scores in base 2
+  uint16_t* fragments;    // [B, kv_heads * tiles][D / 16][lane][2 or 4 registers][2 halves]
+  float* gains;           // [rows]: what a score is multiplied by
+};
+
+inline constexpr int query_outputs(int head_dim) { return head_dim == 128 ? 32 : 16; }
+inline uint64_t query_shared_bytes(int head_dim) {
+  return sizeof(float) *
+         static_cast<uint64_t>(kQueryRows * head_dim + query_outputs(head_dim) * (head_dim + 4));
+}
+
+// Exponent of a power of two that brings the largest magnitude into [2^6, 2^7): an orthogonal
+// rotation then stays below 2^11. Returns the power; its inverse in `back`.
+DEVICE_FUNCTION float power_to_middle(float largest, float& back) {
+  constexpr int kMiddle = 6;
+  int exponent = static_cast<int>(device::bit_cast<uint32_t>(largest) >> 23 & 255);
+  if (exponent == 0 || exponent == 255) exponent = 127 + kMiddle;  // zeros, NaN: left as they are
+  exponent = device::max(exponent, kMiddle + 1);
+  back = device::bit_cast<float>(static_cast<uint32_t>(exponent - kMiddle) << 23);
+  return device::bit_cast<float>(static_cast<uint32_t>(device::min(254 + kMiddle - exponent, 254))
+                                 << 23);
+}
+
+template <int kDim>
+DEVICE_KERNEL(kQueryThreads)
+prepare_queries(QueryParams p) {
+  constexpr int kOutputs = query_outputs(kDim), kPitch = kDim + 4;
+  constexpr int kRowsAtOnce = kQueryThreads / kOutputs, kOwn = kQueryRows / kRowsAtOnce;
+  static_assert(kOwn >= 1);
+  DEVICE_DYNAMIC_SHARED(float, shared);
+  DEVICE_SHARED(float, powers, kQueryRows);
+  float* const q = device::data(shared);
+  float* const pi = q + kQueryRows * kDim;
+  const int thread = device::thread(), lane = device::lane();
+  const int first_row = device::block_x() * kQueryRows;
+  const int first_output = device::block_y() * kOutputs;
+
+  // All loads are under way before the first is waited for. A wave takes rows wave and wave +
+  // waves.
+  constexpr int kWaves = kQueryThreads / device::kWave, kRounds = kQueryRows / kWaves;
+  constexpr int kPiOwn = kOutputs * kDim / kQueryThreads,
+                kOwnDims = (kDim + device::kWave - 1) / device::kWave;
+  float pi_own[kPiOwn], q_own[kRounds][kOwnDims];
+  if (p.rotate) {
+    DEVICE_UNROLL
+    for (int k = 0; k < kPiOwn; ++k) {
+      const int i = thread + k * kQueryThreads;
+      pi_own[k] = p.pi.data[(first_output + i / kDim) * p.pi.stride[0] + i % kDim * p.pi.stride[1]];
+    }
+  }
+  int64_t at[kRounds];
+  DEVICE_UNROLL
+  for (int k = 0; k < kRounds; ++k) {
+    const int row = first_row + device::wave() + k * kWaves;
+    const int tile = row / p.columns, column = row % p.columns;
+    const int in_group = tile % p.tiles * p.tile_heads + column;
+    const int pair = tile / p.tiles, kv_head = pair % p.kv_heads;
+    at[k] = -1;
+    if (row < p.rows && column < p.tile_heads && in_group < p.group)
+      at[k] = pair / p.kv_heads * p.query.stride[0] +
+              (kv_head * p.group + in_group) * p.query.stride[1] + lane * p.query.stride[2];
+  }
+  const int64_t step = device::kWave * p.query.stride[2];
+  const auto load = [&](auto get) {
+    DEVICE_UNROLL
+    for (int k = 0; k < kRounds; ++k) DEVICE_UNROLL
+    for (int e = 0; e < kOwnDims; ++e)
+      q_own[k][e] = at[k] < 0 || lane + e * device::kWave >= kDim ? 0 : get(at[k] + e * step);
+  };
+  if (p.query.dtype == TK_F32)
+    load([&](int64_t i) { return static_cast<const float*>(p.query.data)[i]; });
+  else if (p.query.dtype == TK_F16)
+    load([&](int64_t i) {
+      return device::low_half<device::f16>(static_cast<const uint16_t*>(p.query.data)[i]);
+    });
+  else
+    load([&](int64_t i) {
+      return device::low_half<device::bf16>(static_cast<const uint16_t*>(p.query.data)[i]);
+    });
+  DEVICE_UNROLL
+  for (int k = 0; k < kRounds; ++k) {
+    const int r = device::wave() + k * kWaves;
+    float largest = 0;
+    DEVICE_UNROLL
+    for (int e = 0; e < kOwnDims; ++e) {
+      largest = device::max(largest, device::abs(q_own[k][e]));
+      if (lane + e * device::kWave < kDim) q[r * kDim + lane + e * device::kWave] = q_own[k][e];
+    }
+    largest = device::wave_max(largest);
+    if (lane == 0) {
+      float back;
+      powers[r] = power_to_middle(largest, back);
+      if (first_output == 0 && first_row + r < p.rows) p.gains[first_row + r] = p.scale * back;
+    }
+  }
+  if (p.rotate) {
+    DEVICE_UNROLL
+    for (int k = 0; k < kPiOwn; ++k) {
+      const int i = thread + k * kQueryThreads;
+      pi[i / kDim * kPitch + i % kDim] = pi_own[k];
+    }
+  }
+  device::sync_block();
+
+  const int output = thread % kOutputs, d = first_output + output;
+  float y[kOwn];
+  if (p.rotate) {
+    float sums[kOwn][2] = {};
+    for (int j = 0; j < kDim; j += 4) {
+      DEVICE_UNROLL
+      for (int k = 0; k < kOwn; ++k) {
+        const float* x = q + (thread / kOutputs + k * kRowsAtOnce) * kDim + j;
+        const float* w = pi + output * kPitch + j;
+        DEVICE_UNROLL
+        for (int e = 0; e < 4; ++e) sums[k][e % 2] = device::fma(x[e], w[e], sums[k][e % 2]);
+      }
+    }
+    DEVICE_UNROLL
+    for (int k = 0; k < kOwn; ++k) y[k] = sums[k][0] + sums[k][1];
+  } else {
+    DEVICE_UNROLL
+    for (int k = 0; k < kOwn; ++k) y[k] = q[(thread / kOutputs + k * kRowsAtOnce) * kDim + d];
+  }
+
+  const KeyPlace place = key_place(p.key_bits, kDim, d);
+  DEVICE_UNROLL
+  for (int k = 0; k < kOwn; ++k) {
+    const int r = thread / kOutputs + k * kRowsAtOnce;
+    const int row = first_row + r;
+    if (row >= p.rows) continue;
+    const float scaled = y[k] * powers[r];
+    const uint32_t high = device::pack_halves<device::f16>(scaled, 0);
+    const float rest = scaled - device::low_half<device::f16>(high);
+    const uint32_t low = device::pack_halves<device::f16>(rest, 0);
+    const int column = row % p.columns, registers = p.columns / 2;
+    const int64_t matrix = int64_t{row / p.columns} * (kDim / kSteps16) + place.pair / 2;
+    const auto half_at = [&](int col, int part) {
+      return ((matrix * device::kWave + 4 * col + place.member) * registers + 2 * part +
+              place.pair % 2) *
+                 2 +
+             place.half;
+    };
+    p.fragments[half_at(column, 0)] = static_cast<uint16_t>(high);
+    p.fragments[p.columns == 4 ? half_at(column + 4, 0) : half_at(column, 1)] =
+        static_cast<uint16_t>(low);
+  }
+}
+
+}  // namespace tq

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// tq.decode in three launches: queries to fragments (decode_queries.h), one pass over the cache on
+// tensor cores (decode_stream.h), sequences that several blocks shared (decode_merge.h). Notes:
+// decode.md.
+#include "device/launch.h"
+#include "device/op.h"
+#include "tq/decode.h"
+#include "tq/decode_merge.h"
+#include "tq/decode_queries.h"
+#include "tq/decode_stream.h"
+
+namespace tq::decode {
+
+inline constexpr int kLeastStages = 1;  // of a block
+
+// How a call is laid out, from shapes and strides alone.
+struct Plan {
+  int batch, query_heads, kv_heads, head_dim, group;
+  int tiles, tile_heads, columns;  // decode_queries.h
+  int block_tiles, head_tiles, halves, wave_tiles, depth, ring;
+  int merge_at, scores_at, ring_at, shared_bytes;
+  int page, page_tiles, capacity, parts;
+  int rows;
+  SlotFormat format;
+  TileLayout tile;
+};
+
+inline void supported(bool yes, const std::string& because) {
+  if (!yes) throw device::Unsupported("because " + because);
+}
+
+// Tokens of a page end to end with all their heads, or each head's tokens end to end.
+inline TileLayout tile_layout(const TensorView& cache) {
+  const int64_t page = cache.size(1), heads = cache.size(2), slot = cache.size(3);
+  const int slot_bytes = static_cast<int>(slot), all = static_cast<int>(heads) * slot_bytes;
+  supported(cache.stride(3) == 1 && cache.stride(0) % 16 == 0, "the cache has odd strides");
+  TileLayout t{};
+  t.bytes = kTileTokens * all;
+  if (cache.stride(2) == slot && cache.stride(1) == slot * heads) {
+    t.runs = 1;
+    t.run_bytes = t.bytes;
+    t.token_stride = all;
+    t.head_stride = slot_bytes;
+  } else {
+    supported(cache.stride(1) == slot && cache.stride(2) % 16 == 0,
+              "neither tokens nor heads of a page lie end to end");
+    t.runs = static_cast<int>(heads);
+    t.run_bytes = kTileTokens * slot_bytes;
+    t.run_stride = cache.stride(2);
+    t.token_stride = slot_bytes;
+    t.head_stride = t.run_bytes;
+  }
+  supported(page % kTileTokens == 0 || (t.runs == 1 && page * all % 16 == 0),
+            "pages of " + std::to_string(page) + " tokens end between 16-byte units");
+  t.last_bytes = (static_cast<int>((page - 1) % kTileTokens) + 1) * all;
+  t.bytes_of_tile = kTileTokens * cache.stride(1);
+  return t;
+}
+
+inline Plan plan_of(const Args& a) {
+  const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
+  const int64_t page = cache.size(1), slot = cache.size(3);
+  const int64_t capacity = a.tensor("block_table").size(1) * page;
+  supported(
+      q.size(2) == 64 || q.size(2) == 80 || q.size(2) == 96 || q.size(2) == 128 || q.size(2) == 256,
+      "head_dim is none of 64, 80, 96, 128 and 256");
+  supported(capacity <= INT32_MAX / 2 && cache.size(0) <= INT32_MAX &&
+                q.size(0) * q.size(1) <= INT32_MAX / 64 && q.size(1) <= 1024 && slot <= 1 << 12,
+            "the sizes are beyond 32 bits");
+  Plan p{};
+  p.format = slot_format(a, q.size(2));
+  supported(slot % 2 == 0 && p.format.value_at % 2 == 0, "slots are not 2-byte aligned");
+  if (p.format.fp8)
+    supported(slot % 4 == 0 && p.format.value_at % 4 == 0, "fp8 keys are not 4-byte aligned");
+  supported(p.format.fp8 || p.format.key_bits == 3 || p.format.value_bits == 4,
+            "4-bit keys with 3-bit values are not tuned");
+  p.tile = tile_layout(cache);
+  p.capacity = static_cast<int>(capacity);
+  supported(q.size(0) * ((capacity + kTileTokens - 1) / kTileTokens + 1) <= INT32_MAX / 16,
+            "the tiles are beyond 32 bits");
+  p.page = static_cast<int>(page);
+  p.page_tiles = (p.page + kTileTokens - 1) / kTileTokens;
+  p.batch = static_cast<int>(q.size(0));
+  p.query_heads = static_cast<int>(q.size(1));
+  p.kv_heads = static_cast<int>(cache.size(2));
+  p.head_dim = static_cast<int>(q.size(2));
+  p.group = p.query_heads / p.kv_heads;
+  p.tiles = (p.group + 7) / 8;
+  p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
+  p.columns = p.tile_heads <= 4 && p.head_dim >= 128 ? 4 : 8;  // fewer instances of small sizes
+  p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
+  p.halves = p.head_dim / wave_dim(p.head_dim);
+  p.block_tiles = p.kv_heads * p.tiles * p.halves <= kWaves ? p.tiles : 1;
+  p.head_tiles = p.kv_heads * p.block_tiles;
+  const int units = p.head_tiles * p.halves;
+  supported(units <= kWaves, "there are more KV heads than a block has waves for");
+  p.wave_tiles = 1;
+  while (2 * p.wave_tiles * units <= kWaves) p.wave_tiles *= 2;
+
+  const int key_bits = p.format.key_bits, alignment = pair_table_alignment(key_bits);
+  p.merge_at = pair_table_bytes(key_bits) + alignment - 16;
+  p.scores_at = p.merge_at;
+  if (p.wave_tiles > 1)
+    p.scores_at += units * merge_floats(wave_dim(p.head_dim)) * device::kWave * 4;
+  p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
+  // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
+  for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {
+    const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
+                       2048;                  // static arrays, and what a block costs
+    const int tiles = budget / p.tile.bytes;  // that fit
+    p.depth = tiles >= 6 * p.wave_tiles ? 2 : 1;
+    p.ring = tiles / (p.depth * p.wave_tiles);
+    if (p.ring > kMostRing) p.ring = kMostRing;
+    p.parts = device::multiprocessors() * blocks;
+  }
+  supported(p.ring >= 2, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
+                             " bytes do not fit shared memory");
+  p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
+  return p;
+}
+
+struct Workspace {
+  uint16_t* fragments;
+  float* gains;
+  float* partial;
+  float* partial_lse;
+};
+
+inline Workspace carve(const Plan& p, device::Carver& carver) {
+  Workspace w{};
+  w.fragments = carver.take<uint16_t>(int64_t{2} * p.rows * p.head_dim);
+  w.gains = carver.take<float>(p.rows);
+  const int64_t slots = int64_t{2} * p.parts + p.batch;
+  w.partial = carver.take<float>(slots * p.query_heads * p.head_dim);
+  w.partial_lse = carver.take<float>(slots * p.query_heads);
+  return w;
+}
+
+// f(head_dim as a constant).
+template <class F>
+void with_dim(int head_dim, F f) {
+  switch (head_dim) {
+    case 64:
+      return f(std::integral_constant<int, 64>());
+    case 80:
+      return f(std::integral_constant<int, 80>());
+    case 96:
+      return f(std::integral_constant<int, 96>());
+    case 128:
+      return f(std::integral_constant<int, 128>());
+    default:
+      return f(std::integral_constant<int, 256>());
+  }
+}
+
+// The instance of a call: f(key bits, value bits, dimensions of a wave, packed) as constants.
+template <class F>
+void with_instance(const Plan& p, F f) {
+  const auto with_bits = [&](auto key, auto value) {
+    with_dim(p.head_dim, [&](auto dim) {
+      constexpr std::integral_constant<int, wave_dim(dim())> own;
+      if constexpr (own() == 128) {
+        if (p.columns == 4) return f(key, value, own, std::true_type());
+      }
+      f(key, value, own, std::false_type());
+    });
+  };
+  constexpr std::integral_constant<int, 3> k3;
+  constexpr std::integral_constant<int, 4> k4;
+  constexpr std::integral_constant<int, 8> k8;
+  const bool v3 = p.format.value_bits == 3;
+  if (p.format.fp8)
+    v3 ? with_bits(k8, k3) : with_bits(k8, k4);
+  else if (p.format.key_bits == 4)
+    with_bits(k4, k4);
+  else
+    v3 ? with_bits(k3, k3) : with_bits(k3, k4);
+}
+
+struct DecodeSm80 {
+  static constexpr const toolkit::Contract& contract = decode::contract;
+  static constexpr const char* implementation = "sm_80";
+
+  static uint64_t workspace(const toolkit::Args& a) {
+    device::Carver carver(nullptr);
+    carve(plan_of(a), carver);
+    return carver.used();
+  }
+
+  static void run(const device::OpCall& call) {
+    const Args& a = call.args;
+    const Plan plan = plan_of(a);
+    if (plan.batch == 0) return;
+    const Cache cache = cache_of(a);
+    supported(reinterpret_cast<uintptr_t>(cache.data) % 16 == 0,
+              "the cache is not 16-byte aligned");
+    device::Carver carver(call.workspace);
+    const Workspace w = carve(plan, carver);
+
+    QueryParams q{};
+    q.query = strided<3>(a.tensor("query"));
+    q.rotate = !plan.format.fp8;
+    if (q.rotate) q.pi = rotation_of(a);
+    q.key_bits = plan.format.key_bits;
+    q.kv_heads = plan.kv_heads;
+    q.group = plan.group;
+    q.tiles = plan.tiles;
+    q.tile_heads = plan.tile_heads;
+    q.columns = plan.columns;
+    q.rows = plan.rows;
+    q.scale = static_cast<float>(a.real("scale")) * 1.44269504088896341f;  // scores in base 2
+    q.fragments = w.fragments;
+    q.gains = w.gains;
+    const device::Grid query_grid{(plan.rows + kQueryRows - 1) / kQueryRows,
+                                  plan.head_dim / query_outputs(plan.head_dim), 1};
+    with_dim(plan.head_dim, [&](auto dim) {
+      device::launch(prepare_queries<dim()>, query_grid, kQueryThreads,
+                     query_shared_bytes(plan.head_dim), call.stream, q);
+    });
+
+    StreamParams s{};
+    s.schedule = {
+        strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch,  plan.page, plan.page_tiles,
+        plan.wave_tiles * plan.depth,     plan.parts,    kLeastStages};
+    s.cache = cache.data;
+    s.blocks = cache.blocks;
+    s.block_stride = cache.stride[0];
+    s.tile = plan.tile;
+    s.table = page_table(a);
+    s.format = plan.format;
+    s.centroids = codebook(a, plan.format);
+    s.norm_correction = !plan.format.fp8 && a.boolean("norm_correction");
+    s.queries = reinterpret_cast<const uint32_t*>(w.fragments);
+    s.gains = w.gains;
+    s.fp8_factor = fp8_factor(plan.format.fp8);
+    s.partial = w.partial;
+    s.partial_lse = w.partial_lse;
+    s.query_heads = plan.query_heads;
+    s.group = plan.group;
+    s.tiles = plan.tiles;
+    s.tile_heads = plan.tile_heads;
+    s.block_tiles = plan.block_tiles;
+    s.head_tiles = plan.head_tiles;
+    s.halves = plan.halves;
+    s.wave_tiles = plan.wave_tiles;
+    s.depth = plan.depth;
+    s.ring = plan.ring;
+    s.merge_at = plan.merge_at;
+    s.scores_at = plan.scores_at;
+    s.ring_at = plan.ring_at;
+    with_instance(plan, [&](auto key, auto value, auto dim, auto packed) {
+      device::launch(decode_stream<key(), value(), dim(), packed()>,
+                     device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1}, kStreamThreads,
+                     static_cast<size_t>(plan.shared_bytes), call.stream, s);
+    });
+
+    PartialMergeParams m{};
+    m.schedule = s.schedule;
+    m.partial = w.partial;
+    m.partial_lse = w.partial_lse;
+    m.output = strided<3>(a.tensor("output"));
+    m.lse = strided<2>(a.tensor("lse"));
+    m.heads = plan.query_heads;
+    const int64_t items = int64_t{plan.batch} * plan.query_heads;
+    m.head_waves = plan.parts >= 16 * plan.batch ? kMergeWaves : 1;
+    const int64_t heads_of_block = kMergeWaves / m.head_waves;
+    with_dim(plan.head_dim, [&](auto dim) {
+      device::launch(merge_partials<dim()>,
+                     device::Grid{(items + heads_of_block - 1) / heads_of_block, 1, 1},
+                     kMergeThreads, 0, call.stream, m);
+    });
+  }
+};
+
+DEVICE_OP(DecodeSm80)
+
+}  // namespace tq::decode

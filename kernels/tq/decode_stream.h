@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pass over the cache of a fast decode. A block goes through its share of stages
+// (decode_schedule.h). A stage is one or more tiles of 16 tokens with all KV heads, each tile a
+// contiguous run of bytes that the block copies to shared memory a few stages ahead; a wave takes
+// one tile and one head tile (the query heads of a KV head, 8 at most) and keeps its softmax and
+// its output in registers until the sequence ends or the share does.
+#pragma once
+
+#include "tq/decode_tile.h"
+
+namespace tq {
+
+// The pair table of a block; returns the power of two that all centroids carry in it.
+template <int kKeyBits>
+DEVICE_FUNCTION float fill_pair_table(const Codebook& book, uint8_t* table) {
+  constexpr int kCodes = 1 << kKeyBits;
+  float largest = 0;
+  for (int i = 0; i < kCodes; ++i)
+    largest = device::max(largest, device::abs(book.data[i * book.stride]));
+  // Into [2^7, 2^8): what rounding leaves of the smallest is then no f16 denormal.
+  int exponent = static_cast<int>(device::bit_cast<uint32_t>(largest) >> 23 & 255);
+  if (exponent == 0 || exponent == 255) exponent = 134;
+  exponent = device::max(exponent, 8);
+  const float power =
+      device::bit_cast<float>(static_cast<uint32_t>(device::min(261 - exponent, 254)) << 23);
+  DEVICE_ROLLED
+  for (int i = device::thread(); i < kCodes * kCodes * kPairLanes; i += kStreamThreads) {
+    const int entry = i / kPairLanes;
+    const float first = book.data[entry % kCodes * book.stride] * power;
+    const float second = book.data[entry / kCodes * book.stride] * power;
+    device::Words2 pair;
+    pair.x[0] = device::pack_halves<device::f16>(first, second);
+    pair.x[1] =
+        device::pack_halves<device::f16>(first - device::low_half<device::f16>(pair.x[0]),
+                                         second - device::high_half<device::f16>(pair.x[0]));
+    *reinterpret_cast<device::Words2*>(table + i * kPairBytes) = pair;
+  }
+  return power;
+}
+
+template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
+class Stream {
+  using Math = TileMath<kKeyBits, kValueBits, kDim, kPacked>;
+  using State = Attention<kDim>;
+
+ public:
+  DEVICE_FUNCTION Stream(const StreamParams& p, uint8_t* shared)
+      : p_(p),
+        shared_(shared),
+        wave_(device::wave()),
+        unit_(wave_ % (p.head_tiles * p.halves)),
+        wave_tile_(wave_ / (p.head_tiles * p.halves)),
+        kv_head_(unit_ / p.halves / p.block_tiles),
+        head_tile_(kv_head_ * p.tiles + unit_ / p.halves % p.block_tiles + device::block_y()) {
+    math_.half = unit_ % p.halves;
+  }
+
+  DEVICE_FUNCTION void run(StageInfo* infos) {
+    const Runs runs = runs_of(p_.schedule);
+    const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
+    const int part = device::block_x();
+    if (part >= cut.parts) return;
+    const int begin = first_stage(cut, part), stages = first_stage(cut, part + 1) - begin;
+    if (wave_ == 0) {
+      const Place place = find_stage(p_.schedule, runs, begin);
+      if (device::lane() == 0) infos->row = place.row, infos->stage = place.stage;
+      device::sync_wave();
+    }
+    const int stage_bytes = p_.schedule.stage_tiles * p_.tile.bytes;
+    const SharedAddress ring = device::shared_address(shared_ + p_.ring_at);
+
+    constexpr int kAlignment = pair_table_alignment(kKeyBits);
+    uint8_t* const table =
+        shared_ + (static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1));
+    const SharedAddress lane_table =
+        device::shared_address(table + device::lane() % kPairLanes * kPairBytes);
+    const SharedAddress slots =
+        ring + static_cast<uint32_t>(wave_tile_ * p_.tile.bytes + kv_head_ * p_.tile.head_stride);
+    float key_constant = p_.fp8_factor;
+    Planner planner(p_);
+
+    // Turn i attends to stage i, starts the copies of stage i + ring - 1 and plans stage i + ring.
+    // Stage i lies at i mod ring, what is known of it at i mod (ring + 1).
+    Segment segment{-1, 0, 0, 0};
+    int at = 0, info_at = 1;  // of stage -ring
+    DEVICE_ROLLED
+    for (int i = -p_.ring; i <= stages; ++i) {
+      if (i == 0) {
+        if constexpr (kKeyBits != 8) {
+          const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
+          key_constant = p_.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
+        }
+      }
+      if (p_.ring == 4)
+        device::copy_async_wait<2>();
+      else if (p_.ring == 3)
+        device::copy_async_wait<1>();
+      else
+        device::copy_async_wait<0>();
+      device::sync_block();
+
+      const int copied = i + p_.ring - 1, planned = i + p_.ring;
+      const int plan_at = info_at == 0 ? p_.ring : info_at - 1;
+      const int copy_at = plan_at == 0 ? p_.ring : plan_at - 1;
+      if (copied >= 0 && copied < stages) {
+        SharedAddress to =
+            ring + static_cast<uint32_t>((at == 0 ? p_.ring - 1 : at - 1) * stage_bytes);
+        DEVICE_ROLLED
+        for (int t = 0; t < p_.schedule.stage_tiles;
+             ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
+          const int64_t offset = infos[copy_at].offsets[t];
+          if (offset < 0) continue;
+          int bytes = p_.tile.bytes;
+          if (p_.tile.last_bytes != bytes &&
+              (infos[copy_at].stage * p_.schedule.stage_tiles + t + 1) % p_.schedule.page_tiles ==
+                  0)
+            bytes = p_.tile.last_bytes;  // the bytes behind are another page's, or nobody's
+          copy_tile(p_.tile, bytes, to, p_.cache + offset);
+        }
+      }
+      device::copy_async_commit();
+      if (wave_ == 0 && planned < stages)
+        planner.plan(planned == 0 ? nullptr : infos + copy_at, infos + plan_at);
+
+      if (i >= 0) {
+        const StageInfo* const info = infos + info_at;
+        const int row = i < stages ? info->row : -1;
+        if (row != segment.row) {
+          if (segment.row >= 0) finish(segment, part);
+          if (i == stages) break;
+          segment = {row, info->stage, 0, info->stages};
+          if (wave_tile_ < p_.wave_tiles) {
+            state_.clear();
+            math_.load_queries(p_, row, head_tile_);
+          }
+        }
+        segment.last = info->stage;
+        DEVICE_ROLLED
+        for (int d = 0; d < p_.depth; ++d) {
+          const int tile = wave_tile_ + d * p_.wave_tiles;
+          const bool live = wave_tile_ < p_.wave_tiles && info->offsets[tile] >= 0;
+          const SharedAddress here =
+              slots + static_cast<uint32_t>(at * stage_bytes + d * p_.wave_tiles * p_.tile.bytes);
+          float s[4] = {}, squares[2] = {};
+          if (live) math_.dot_products(p_, here, lane_table, s, squares);
+          if (kDim == 128 && p_.halves > 1) add_other_half(i * p_.depth + d, s, squares);
+          if (live)
+            math_.attend(p_, here,
+                         tokens_from(p_.schedule, info->tokens,
+                                     segment.last * p_.schedule.stage_tiles + tile),
+                         s, squares, key_constant, state_);
+        }
+      }
+      at = at + 1 == p_.ring ? 0 : at + 1;
+      info_at = info_at == p_.ring ? 0 : info_at + 1;
+    }
+    device::copy_async_wait<0>();
+  }
+
+ private:
+  // The waves of both halves of the dimensions get the sums of both. The buffer of one turn is read
+  // before the barrier of the next, so two take turns.
+  DEVICE_FUNCTION void add_other_half(int turn, float (&s)[4], float (&squares)[2]) {
+    float* const mine = reinterpret_cast<float*>(shared_ + p_.scores_at) +
+                        (turn % 2 * kWaves + wave_) * kHalfFloats * device::kWave + device::lane();
+    const float* const other = mine + (math_.half ? -1 : 1) * kHalfFloats * device::kWave;
+    DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i) mine[i * device::kWave] = s[i];
+    DEVICE_UNROLL
+    for (int i = 0; i < 2; ++i) mine[(4 + i) * device::kWave] = squares[i];
+    device::sync_block();
+    DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i) s[i] += other[i * device::kWave];
+    DEVICE_UNROLL
+    for (int i = 0; i < 2; ++i) squares[i] += other[(4 + i) * device::kWave];
+  }
+
+  // The stages of a sequence that this block has.
+  struct Segment {
+    int row, first, last, stages;  // stages: of the whole sequence
+  };
+
+  // Writes the result of a segment.
+  DEVICE_FUNCTION void finish(const Segment& s, int part) {
+    merge_tiles();
+    if (wave_tile_ != 0) return;
+    const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    DEVICE_UNROLL
+    for (int mask = 4; mask < device::kWave; mask *= 2) DEVICE_UNROLL
+    for (int c = 0; c < 2; ++c) {
+      state_.sum[c] += device::shuffle_xor(state_.sum[c], mask);
+      state_.zero[c] += device::shuffle_xor(state_.zero[c], mask);
+    }
+    if constexpr (kPacked) DEVICE_UNROLL
+    for (int m = 0; m < State::kMatrices; ++m) DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i) state_.output[m][i] += device::shuffle_xor(state_.output[m][i], 2);
+
+    const bool whole = s.first == 0 && s.last + 1 == s.stages;
+    const int64_t slot =
+        whole ? int64_t{2} * p_.schedule.parts + s.row : int64_t{2} * part + (s.first == 0);
+    const int in_group = head_tile_ % p_.tiles * p_.tile_heads;
+    DEVICE_UNROLL
+    for (int c = 0; c < 2; ++c) {
+      const int column = 2 * member + c;
+      if (column >= p_.tile_heads || in_group + column >= p_.group) continue;
+      const int head = kv_head_ * p_.group + in_group + column;
+      const float sum = state_.sum[c];
+      const bool none = sum == 0;  // a NaN sum is not 0 and makes the head NaN
+      const float inverse = none ? 0 : device::divide(1, sum);
+      const float zero = none ? 0 : state_.zero[c] * inverse;
+      const float codes = none ? 0 : inverse * inverse_of_power(state_.unit);
+      constexpr float kLn2 = 0.693147180559945309f;
+      if (group == 0 && math_.half == 0)
+        p_.partial_lse[slot * p_.query_heads + head] =
+            none ? -device::infinity() : (state_.limit[c] + device::log2(sum)) * kLn2;
+      float* const partial =
+          p_.partial + (slot * p_.query_heads + head) * p_.format.head_dim + math_.half * kDim;
+      DEVICE_UNROLL
+      for (int f = 0; f < kDim / 8; ++f) {
+        const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(f)));
+        partial[field_dim<kValueBits, kDim>(group, f)] =
+            device::fma(state_.output[f / 2][f % 2 * 2 + c], codes * undo, zero);
+      }
+    }
+  }
+
+  // Where several waves share a head: into the wave of the first tile, one after another.
+  DEVICE_FUNCTION void merge_tiles() {
+    if (p_.wave_tiles == 1) return;
+    float* const buffer = reinterpret_cast<float*>(shared_ + p_.merge_at) +
+                          unit_ * merge_floats(kDim) * device::kWave + device::lane();
+    DEVICE_ROLLED
+    for (int t = 1; t < p_.wave_tiles; ++t) {
+      device::sync_block();  // the buffer has been read
+      if (wave_tile_ == t) {
+        buffer[0] = state_.limit[0];
+        buffer[device::kWave] = state_.limit[1];
+        buffer[2 * device::kWave] = state_.unit;
+        state_.for_each([&](int i, float& x) { buffer[(3 + i) * device::kWave] = x; });
+      }
+      device::sync_block();
+      if (wave_tile_ == 0) {
+        const float limit0 = buffer[0], limit1 = buffer[device::kWave];
+        const float unit = buffer[2 * device::kWave];
+        state_.rescale(device::max(state_.limit[0], limit0), device::max(state_.limit[1], limit1),
+                       device::min(state_.unit, unit));
+        const float f0 = device::exp2_fast(limit0 - state_.limit[0]);
+        const float f1 = device::exp2_fast(limit1 - state_.limit[1]);
+        const float units = state_.unit * inverse_of_power(unit);
+        state_.for_each([&](int i, float& x) {
+          const float f = i % 2 ? f1 : f0;
+          x = device::fma(buffer[(3 + i) * device::kWave], i < 4 ? f : f * units, x);
+        });
+      }
+    }
+  }
+
+  const StreamParams& p_;
+  uint8_t* const shared_;
+  const int wave_, unit_, wave_tile_, kv_head_, head_tile_;
+  State state_;
+  Math math_;
+};
+
+template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
+DEVICE_KERNEL_BLOCKS(kStreamThreads, kStreamBlocks)
+decode_stream(StreamParams p) {
+  DEVICE_SHARED(StageInfo, infos, kMostRing + 1);
+  DEVICE_DYNAMIC_SHARED(uint8_t, shared);
+  Stream<kKeyBits, kValueBits, kDim, kPacked>(p, device::data(shared)).run(device::data(infos));
+}
+
+}  // namespace tq

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// A wave's arithmetic in the pass over the cache of a fast decode (decode_stream.h): the state of a
+// sequence and what a tile of 16 tokens does to it.
+#pragma once
+
+#include "tq/decode_plan.h"
+
+namespace tq {
+
+// What a wave has of its sequence. Lanes hold columns (heads) 2 * member and the next; of `output`,
+// rows (dimensions) group and group + 8 of each matrix.
+//
+// A weight is 2^(score - limit), at most 1. The limit is set kSlack above the largest score of a
+// tile and moves only when a score passes it, so tiles seldom rescale. Weights times value scale
+// are brought below 2^15 by `unit`, a power of two that shrinks when a larger scale comes: as f16
+// they neither overflow nor, in two halves, lose what matters beside the largest.
+inline constexpr float kSlack = 7, kMostWeight = 32768;
+
+// 1 / x of a power of two, not of the largest.
+DEVICE_FUNCTION float inverse_of_power(float x) {
+  return device::bit_cast<float>((254u << 23) - device::bit_cast<uint32_t>(x));
+}
+
+template <int kDim>
+struct Attention {
+  static constexpr int kMatrices = kDim / 16;
+  static constexpr int kFloats = 4 * kMatrices + 4;  // of for_each()
+  float limit[2];
+  float unit;
+  float sum[2], zero[2];  // of weights, of weights * value zero, of this lane's tokens
+  float output[kMatrices][4];
+
+  DEVICE_FUNCTION void clear() {
+    unit = kMostWeight * 0x1p24f;  // for scales up to the smallest f16
+    DEVICE_UNROLL
+    for (int c = 0; c < 2; ++c) {
+      limit[c] = -3e38f;  // -inf would give NaN in the first rescaling
+      sum[c] = zero[c] = 0;
+    }
+    DEVICE_UNROLL
+    for (int m = 0; m < kMatrices; ++m) DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i) output[m][i] = 0;
+  }
+  DEVICE_FUNCTION void rescale(float limit0, float limit1, float new_unit) {
+    float f0 = device::exp2_fast(limit[0] - limit0), f1 = device::exp2_fast(limit[1] - limit1);
+    sum[0] *= f0, sum[1] *= f1, zero[0] *= f0, zero[1] *= f1;
+    const float units = new_unit * inverse_of_power(unit);
+    f0 *= units, f1 *= units;
+    DEVICE_UNROLL
+    for (int m = 0; m < kMatrices; ++m) {
+      output[m][0] *= f0, output[m][1] *= f1;
+      output[m][2] *= f0, output[m][3] *= f1;
+    }
+    limit[0] = limit0, limit[1] = limit1, unit = new_unit;
+  }
+  template <class F>
+  DEVICE_FUNCTION void for_each(F f) {  // sums and outputs, in a fixed order
+    f(0, sum[0]), f(1, sum[1]), f(2, zero[0]), f(3, zero[1]);
+    DEVICE_UNROLL
+    for (int m = 0; m < kMatrices; ++m) DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i) f(4 + 4 * m + i, output[m][i]);
+  }
+};
+
+// What a lane hands over where waves share a head.
+inline constexpr int merge_floats(int wave_dim) { return wave_dim / 4 + 7; }
+// And where they share its dimensions.
+inline constexpr int kHalfFloats = 6, kScoresBytes = 2 * kWaves * kHalfFloats * device::kWave * 4;
+
+// The unit for scales of up to `scale`.
+DEVICE_FUNCTION float unit_for(float scale) {
+  const float most = device::min(device::max(scale, 0x1p-24f), 65536.0f);
+  const uint32_t power = (device::bit_cast<uint32_t>(most) + 0x7fffffu) & 0x7f800000u;
+  return kMostWeight * inverse_of_power(device::bit_cast<float>(power));
+}
+
+template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
+struct TileMath {
+  static constexpr int kSteps = kDim / 16;
+  static constexpr int kQueryRegisters = kPacked ? 2 : 4;
+  using State = Attention<kDim>;
+
+  uint32_t query[kSteps][kQueryRegisters];
+  float gain[2];  // of the lane's columns
+
+  int half;
+
+  DEVICE_FUNCTION void load_queries(const StreamParams& p, int row, int head_tile) {
+    const int lane = device::lane(), columns = kPacked ? 4 : 8;
+    const int64_t tile = int64_t{row} * (p.query_heads / p.group * p.tiles) + head_tile;
+    const uint32_t* from =
+        p.queries + ((tile * p.halves + half) * kSteps * device::kWave + lane) * kQueryRegisters;
+    DEVICE_UNROLL
+    for (int s = 0; s < kSteps; ++s) DEVICE_UNROLL
+    for (int r = 0; r < kQueryRegisters; ++r)
+      query[s][r] = from[s * device::kWave * kQueryRegisters + r];
+    DEVICE_UNROLL
+    for (int c = 0; c < 2; ++c) gain[c] = p.gains[tile * columns + (lane % 4 * 2 + c) % columns];
+  }
+
+  // Dot products of the tile's tokens with the queries, and for norm correction the squares of the
+  // keys: s[0], s[1] of token `group`, s[2], s[3] of token group + 8.
+  DEVICE_FUNCTION void dot_products(const StreamParams& p, SharedAddress slots,
+                                    SharedAddress lane_table, float (&s)[4],
+                                    float (&squares)[2]) const {
+    constexpr int kWords = kKeyWords<kKeyBits, kDim>;
+    const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    const SharedAddress codes0 =
+        slots + static_cast<uint32_t>(group * p.tile.token_stride + 16 * kKeyBits * half);
+    const SharedAddress codes8 = codes0 + static_cast<uint32_t>(8 * p.tile.token_stride);
+    uint32_t w0[kWords], w8[kWords];
+    load_key_words<kKeyBits, kDim>(codes0, member, w0);
+    load_key_words<kKeyBits, kDim>(codes8, member, w8);
+    float d0[4] = {}, d8[4] = {};
+    if constexpr (kKeyBits == 8) {
+      const auto multiply = [&](bool e4m3fn) {
+        DEVICE_UNROLL
+        for (int k = 0; k < kSteps; ++k) {
+          const uint32_t a[4] = {fp8_pair(e4m3fn, w0[k], 0), fp8_pair(e4m3fn, w8[k], 0),
+                                 fp8_pair(e4m3fn, w0[k], 1), fp8_pair(e4m3fn, w8[k], 1)};
+          const uint32_t b[2] = {query[k][0], query[k][1]};
+          device::multiply_16x8x16<device::f16>(k % 2 ? d8 : d0, a, b);
+          if constexpr (!kPacked) {
+            const uint32_t rest[2] = {query[k][2], query[k][3]};
+            device::multiply_16x8x16<device::f16>(k % 2 ? d0 : d8, a, rest);
+          }
+        }
+      };
+      if (p.format.fp8 == TK_E4M3FN)
+        multiply(true);
+      else
+        multiply(false);
+      DEVICE_UNROLL
+      for (int i = 0; i < 4; ++i) s[i] = d0[i] + d8[i];
+      if (p.format.fp8 == TK_E4M3FNUZ) mark_nans(w0, w8, s);
+    } else {
+      // A token's pairs as they are loaded make a fragment: rows 0 ... 7 are the tokens' rounded
+      // keys, rows 8 ... 15 what the rounding left of the same tokens. Against the tokens
+      // themselves the diagonals are the squares of the keys. Each sum's instructions wait for each
+      // other, so there are six of them, and a step's pairs are loaded while the step before is
+      // multiplied.
+      float n0[2][4] = {}, n8[2][4] = {};
+      device::Words2 x0 = look_up_pair<kKeyBits>(lane_table, w0, 0);
+      device::Words2 x8 = look_up_pair<kKeyBits>(lane_table, w8, 0);
+      device::Words2 y0 = look_up_pair<kKeyBits>(lane_table, w0, 1);
+      device::Words2 y8 = look_up_pair<kKeyBits>(lane_table, w8, 1);
+      DEVICE_UNROLL
+      for (int k = 0; k < kSteps; ++k) {
+        const uint32_t a0[4] = {x0.x[0], x0.x[1], y0.x[0], y0.x[1]};
+        const uint32_t a8[4] = {x8.x[0], x8.x[1], y8.x[0], y8.x[1]};
+        const uint32_t own0[2] = {x0.x[0], x0.x[1]}, own8[2] = {x8.x[0], x8.x[1]};
+        const uint32_t next0[2] = {y0.x[0], y0.x[1]}, next8[2] = {y8.x[0], y8.x[1]};
+        if (k + 1 < kSteps) {
+          x0 = look_up_pair<kKeyBits>(lane_table, w0, 2 * k + 2);
+          x8 = look_up_pair<kKeyBits>(lane_table, w8, 2 * k + 2);
+          y0 = look_up_pair<kKeyBits>(lane_table, w0, 2 * k + 3);
+          y8 = look_up_pair<kKeyBits>(lane_table, w8, 2 * k + 3);
+        }
+        const uint32_t b[2] = {query[k][0], query[k][1]};
+        device::multiply_16x8x16<device::f16>(d0, a0, b);
+        device::multiply_16x8x16<device::f16>(d8, a8, b);
+        device::multiply_16x8x8(n0[0], own0, own0[0]);
+        device::multiply_16x8x8(n8[0], own8, own8[0]);
+        device::multiply_16x8x8(n0[1], next0, next0[0]);
+        device::multiply_16x8x8(n8[1], next8, next8[0]);
+        if constexpr (!kPacked) {
+          const uint32_t rest[2] = {query[k][2], query[k][3]};
+          device::multiply_16x8x16<device::f16>(d0, a0, rest);
+          device::multiply_16x8x16<device::f16>(d8, a8, rest);
+        }
+      }
+      const int diagonal = group * 4 + group / 2;  // the lane that holds column `group`
+      const auto square = [&](const float(&n)[2][4]) {
+        const int i = group % 2;
+        const float high = i ? n[0][1] + n[1][1] : n[0][0] + n[1][0];
+        const float low = i ? n[0][3] + n[1][3] : n[0][2] + n[1][2];
+        return device::shuffle(device::fma(2, low, high), diagonal);
+      };
+      squares[0] = square(n0), squares[1] = square(n8);
+      s[0] = d0[0] + d0[2], s[1] = d0[1] + d0[3];
+      s[2] = d8[0] + d8[2], s[3] = d8[1] + d8[3];
+    }
+    if constexpr (kPacked) DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i)
+      s[i] += device::shuffle_xor(s[i], 2);  // the part of the query in the other columns
+  }
+
+  // fp8_pair() makes numbers of e4m3fnuz's NaN bytes: their tokens' scores become NaN here.
+  template <int kWords>
+  static DEVICE_FUNCTION void mark_nans(const uint32_t (&w0)[kWords], const uint32_t (&w8)[kWords],
+                                        float (&s)[4]) {
+    uint32_t nan0 = 0, nan8 = 0;
+    DEVICE_UNROLL
+    for (int i = 0; i < kWords; ++i)
+      nan0 |= nan_bytes_e4m3fnuz(w0[i]), nan8 |= nan_bytes_e4m3fnuz(w8[i]);
+    nan0 &= 0x80808080u, nan8 &= 0x80808080u;
+    if (!device::any((nan0 | nan8) != 0)) return;
+    DEVICE_UNROLL
+    for (int mask = 1; mask < 4; mask *= 2) {
+      nan0 |= device::shuffle_xor(nan0, mask);
+      nan8 |= device::shuffle_xor(nan8, mask);
+    }
+    if (nan0) s[0] = s[1] = device::nan();
+    if (nan8) s[2] = s[3] = device::nan();
+  }
+
+  // Takes a tile into the state: s and squares are its dot products, `tokens` of its 16 tokens are
+  // live, `slots` is the first token's slot of the KV head. `key_constant`: what is added to the
+  // squares for norm correction; without it, and for fp8 keys, a factor of all scores.
+  DEVICE_FUNCTION void attend(const StreamParams& p, SharedAddress slots, int tokens, float (&s)[4],
+                              const float (&squares)[2], float key_constant, State& state) const {
+    const int group = device::lane() / 4;
+    const SharedAddress slot0 = slots + static_cast<uint32_t>(group * p.tile.token_stride);
+    const SharedAddress slot8 = slot0 + static_cast<uint32_t>(8 * p.tile.token_stride);
+    float scale0 = load_half(slot0 + p.format.scale_at),
+          zero0 = load_half(slot0 + p.format.zero_at);
+    float scale8 = load_half(slot8 + p.format.scale_at),
+          zero8 = load_half(slot8 + p.format.zero_at);
+    float factor0 = key_constant, factor8 = key_constant;
+    if constexpr (kKeyBits != 8) {
+      if (p.norm_correction) {
+        factor0 = device::rsqrt_fast(squares[0] + key_constant);
+        factor8 = device::rsqrt_fast(squares[1] + key_constant);
+      }
+      factor0 *= load_half(slot0 + p.format.norm_at);
+      factor8 *= load_half(slot8 + p.format.norm_at);
+    }
+    s[0] *= factor0 * gain[0], s[1] *= factor0 * gain[1];
+    s[2] *= factor8 * gain[0], s[3] *= factor8 * gain[1];
+    if (tokens < kTileTokens) {  // masked, not weighed 0: 0 * NaN is NaN
+      if (group >= tokens) s[0] = s[1] = -device::infinity(), scale0 = zero0 = 0;
+      if (group + 8 >= tokens) s[2] = s[3] = -device::infinity(), scale8 = zero8 = 0;
+    }
+
+    const float most0 = device::max(s[0], s[2]), most1 = device::max(s[1], s[3]);
+    const float scale = device::max(device::abs(scale0), device::abs(scale8));
+    if (device::any(most0 > state.limit[0] || most1 > state.limit[1] ||
+                    scale * state.unit > kMostWeight)) {
+      // Over the tokens; the lanes of a group differ in heads, and have the same scales.
+      float top0 = most0, top1 = most1, top_scale = scale;
+      DEVICE_UNROLL
+      for (int mask = 4; mask < device::kWave; mask *= 2) {
+        top0 = device::max(top0, device::shuffle_xor(top0, mask));
+        top1 = device::max(top1, device::shuffle_xor(top1, mask));
+        top_scale = device::max(top_scale, device::shuffle_xor(top_scale, mask));
+      }
+      state.rescale(top0 > state.limit[0] ? top0 + kSlack : state.limit[0],
+                    top1 > state.limit[1] ? top1 + kSlack : state.limit[1],
+                    device::min(state.unit, unit_for(top_scale)));
+    }
+    const float p0 = device::exp2_fast(s[0] - state.limit[0]);
+    const float p1 = device::exp2_fast(s[1] - state.limit[1]);
+    const float p2 = device::exp2_fast(s[2] - state.limit[0]);
+    const float p3 = device::exp2_fast(s[3] - state.limit[1]);
+    state.sum[0] += p0 + p2;
+    state.sum[1] += p1 + p3;
+    state.zero[0] = device::fma(p0, zero0, device::fma(p2, zero8, state.zero[0]));
+    state.zero[1] = device::fma(p1, zero0, device::fma(p3, zero8, state.zero[1]));
+    scale0 *= state.unit, scale8 *= state.unit;
+    add_values(p, slots, p0 * scale0, p1 * scale0, p2 * scale8, p3 * scale8, state);
+  }
+
+  // Adds weights * codes. Weights as two halves, like the queries.
+  DEVICE_FUNCTION void add_values(const StreamParams& p, SharedAddress slots, float w0, float w1,
+                                  float w2, float w3, State& state) const {
+    using device::f16;
+    const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    const uint32_t high0 = device::pack_halves<f16>(w0, w1);
+    const uint32_t high8 = device::pack_halves<f16>(w2, w3);
+    const uint32_t low0 = device::pack_halves<f16>(w0 - device::low_half<f16>(high0),
+                                                   w1 - device::high_half<f16>(high0));
+    const uint32_t low8 = device::pack_halves<f16>(w2 - device::low_half<f16>(high8),
+                                                   w3 - device::high_half<f16>(high8));
+    uint32_t b[2], b_rest[2];
+    if constexpr (kPacked) {
+      b[0] = device::transpose_8x8(member < 2 ? high0 : low0);
+      b[1] = device::transpose_8x8(member < 2 ? high8 : low8);
+    } else {
+      b[0] = device::transpose_8x8(high0), b[1] = device::transpose_8x8(high8);
+      b_rest[0] = device::transpose_8x8(low0), b_rest[1] = device::transpose_8x8(low8);
+    }
+    const uint32_t stride = static_cast<uint32_t>(p.tile.token_stride);
+    const SharedAddress codes =
+        slots +
+        (2 * member * stride + static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half));
+    constexpr bool kWords = kValueBits == 4 && kDim == 128;  // loaded as such where they lie so
+    const bool even_off = kWords && kKeyBits != 8 && (codes & 2) != 0;
+    const bool odd_off = kWords && kKeyBits != 8 && ((codes + stride) & 2) != 0;
+    uint32_t x0[20], x8[20];
+    const auto load = [&](auto even, auto odd) {
+      load_fields<kValueBits, kDim, even(), odd()>(codes, codes + stride, group, x0);
+      load_fields<kValueBits, kDim, even(), odd()>(codes + 8 * stride, codes + 9 * stride, group,
+                                                   x8);
+    };
+    constexpr std::integral_constant<int, 0> at_word;
+    constexpr std::integral_constant<int, 1> off;
+    if (!even_off && !odd_off)
+      load(at_word, at_word);
+    else if (even_off && odd_off)
+      load(off, off);
+    else if (even_off)
+      load(off, at_word);
+    else
+      load(at_word, off);
+    DEVICE_UNROLL
+    for (int m = 0; m < State::kMatrices; ++m) {
+      const uint32_t a[4] = {x0[2 * m], x0[2 * m + 1], x8[2 * m], x8[2 * m + 1]};
+      device::multiply_16x8x16<f16>(state.output[m], a, b);
+      if constexpr (!kPacked) device::multiply_16x8x16<f16>(state.output[m], a, b_rest);
+    }
+  }
+};
+
+}  // namespace tq
