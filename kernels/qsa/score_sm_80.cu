@@ -172,7 +172,7 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
 
     for (int pack = now.run.begin / kPack; pack * kPack < now.run.end; ++pack) {
       const Words4* q = device::data(query) + pack * query_words(kPack, kDims) + device::lane();
-      float sum[8];
+      float sum[8] = {};
       DEVICE_UNROLL
       for (int m = 0; m < kMatrices; ++m) {
         float dot[kTiles][4] = {};
