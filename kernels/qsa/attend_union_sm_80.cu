@@ -39,7 +39,7 @@ constexpr int kHalfTiles = kColumnTiles / 2;    // column tiles of a warp's scor
 constexpr int64_t kRowsOfRequest = 8;  // at least, on the average
 // A token of the list costs this share of what a token of a single row costs in the row kernel.
 constexpr float kSlack = 8.0f;  // log2 of the largest weight
-constexpr float kUnionCost = 1.3f;
+constexpr float kUnionCost = 1.15f;
 
 constexpr int kListThreads = 512;
 constexpr int kListRows = 4;

@@ -14,12 +14,13 @@
 #include "tq/split_merge.h"
 
 namespace tq::decode {
+namespace {
 
-inline constexpr int kTile = 128;  // tokens, and threads of a block
-inline constexpr int kHeads = 8;   // query heads a block can take
-inline constexpr int64_t kMostSplits = 64;
-inline constexpr int64_t kEnoughBlocks = 2048;         // a few waves of blocks on the largest GPU
-inline constexpr int64_t kDynamicSharedBytes = 32768;  // beside the static arrays, within 48 KiB
+constexpr int kTile = 128;  // tokens, and threads of a block
+constexpr int kHeads = 8;   // query heads a block can take
+constexpr int64_t kMostSplits = 64;
+constexpr int64_t kEnoughBlocks = 2048;         // a few waves of blocks on the largest GPU
+constexpr int64_t kDynamicSharedBytes = 32768;  // beside the static arrays, within 48 KiB
 
 struct DecodeParams {
   Strided<3> query;  // [B,Hq,D]: rotated, or as given for fp8 keys
@@ -195,7 +196,7 @@ struct Plan {
   uint64_t shared_bytes;
 };
 
-inline Plan plan_of(const Args& a) {
+Plan plan_of(const Args& a) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   Plan p{};
   p.batch = q.size(0);
@@ -233,7 +234,7 @@ struct Workspace {
   float* q_rot;
 };
 
-inline Workspace carve(const Args& a, const Plan& plan, device::Carver& carver) {
+Workspace carve(const Args& a, const Plan& plan, device::Carver& carver) {
   Workspace w{};
   w.partial = carver.take<float>(plan.batch * plan.query_heads * plan.splits * (plan.head_dim + 1));
   if (!a.boolean("key_fp8"))
@@ -301,4 +302,5 @@ struct Decode {
 
 DEVICE_OP(Decode)
 
+}  // namespace
 }  // namespace tq::decode

@@ -10,8 +10,9 @@
 #include "tq/decode_stream.h"
 
 namespace tq::decode {
+namespace {
 
-inline constexpr int kLeastStages = 1;  // of a block
+constexpr int kLeastStages = 1;  // of a block
 
 // How a call is laid out, from shapes and strides alone.
 struct Plan {
@@ -25,12 +26,12 @@ struct Plan {
   TileLayout tile;
 };
 
-inline void supported(bool yes, const std::string& because) {
+void supported(bool yes, const std::string& because) {
   if (!yes) throw device::Unsupported("because " + because);
 }
 
 // Tokens of a page end to end with all their heads, or each head's tokens end to end.
-inline TileLayout tile_layout(const TensorView& cache) {
+TileLayout tile_layout(const TensorView& cache) {
   const int64_t page = cache.size(1), heads = cache.size(2), slot = cache.size(3);
   const int slot_bytes = static_cast<int>(slot), all = static_cast<int>(heads) * slot_bytes;
   supported(cache.stride(3) == 1 && cache.stride(0) % 16 == 0, "the cache has odd strides");
@@ -57,7 +58,7 @@ inline TileLayout tile_layout(const TensorView& cache) {
   return t;
 }
 
-inline Plan plan_of(const Args& a) {
+Plan plan_of(const Args& a) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int64_t page = cache.size(1), slot = cache.size(3);
   const int64_t capacity = a.tensor("block_table").size(1) * page;
@@ -126,7 +127,7 @@ struct Workspace {
   float* partial_lse;
 };
 
-inline Workspace carve(const Plan& p, device::Carver& carver) {
+Workspace carve(const Plan& p, device::Carver& carver) {
   Workspace w{};
   w.fragments = carver.take<uint16_t>(int64_t{2} * p.rows * p.head_dim);
   w.gains = carver.take<float>(p.rows);
@@ -274,4 +275,5 @@ struct DecodeSm80 {
 
 DEVICE_OP(DecodeSm80)
 
+}  // namespace
 }  // namespace tq::decode

@@ -3,6 +3,7 @@
 # check.sh ROOT: the rules of the house that a compiler does not see. Prints "file:line: [rule] text" for each breach.
 #   sight     who may include whom (contracts <- kernels; contracts <- reference; {plugins, reference} <- harness <- apps)
 #   words     no vendor's word and no literal wave width in kernel sources and portable device headers
+#   own       no inline function in a .cu file: another file's function of the same name would take its place
 #   whole     an op is contract, kernel, oracle, card and test; a probe is contract and kernel
 #   places    no file names a folder of one machine
 #   licence   the SPDX line comes first
@@ -66,6 +67,10 @@ widths='(&|%|/|\*)[[:space:]]*(31|32|63|64)([^0-9.]|$)|(>>|<<)[[:space:]]*[56]([
 breach words < <(uncommented $portable | grep -E -- ":.*($vendor)")
 breach words < <(uncommented $kernel_code | grep -E -- ":[[:space:]]*#[[:space:]]*(if|ifdef|ifndef|elif)")
 breach words < <(uncommented $kernel_code | grep -E -- "(lane|thread|wave|warp|ballot|mask).*($widths)")
+# A portable and a tuned decode.cu each with an `inline Plan plan_of(Args)` shared one of them, on CUDA only: simt's
+# compiler had inlined both.
+breach own < <(uncommented $(matching '^kernels/(qsa|tq|roof)/.*\.cu$') |
+  grep -E -- ':inline [^c]' | sed 's/$/  (what one .cu file defines belongs into an anonymous namespace)/')
 
 ops=$(sed -nE 's/^[[:space:]]*toolkit_op\(([a-z]+) ([a-z_]+)\).*/\1 \2/p' CMakeLists.txt)
 [ -n "$ops" ] || breach whole <<< "CMakeLists.txt:0:no toolkit_op() at all"

@@ -56,6 +56,9 @@ done
 plant kernels/roof/planted.cu 'i = threadIdx.x;' words
 expected+=("kernels/roof/planted.cu:0: [whole] no toolkit_probe(roof planted)")
 expected+=("kernels/roof/planted.cu:0: [whole] roof.planted has no contract")
+plant kernels/tq/decode.cu 'inline int plan_of(int x) { return x; }' own
+innocent kernels/tq/decode.cu 'inline constexpr int kPlanted = 1;'
+innocent kernels/tq/elements.h 'inline int planted(int x) { return x; }'
 plant kernels/device/numeric.h 'cudaMalloc(&p, 4);' words
 plant kernels/device/collectives.h 'v = __shfl_xor_sync(m, v, 1);' words
 innocent kernels/tq/planted.h '// unlike cudaMalloc, and with threadIdx.x'
