@@ -16,7 +16,11 @@ struct Planning {
   void* user;
 };
 
-const Planning*& planning();  // of this thread, null where launches are real; in plugin.cpp
+// Of this thread, null where launches are real.
+inline const Planning*& planning() {
+  static thread_local const Planning* current = nullptr;
+  return current;
+}
 
 class PlanningScope {
  public:

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "device/op.h"
-#include "device/planning.h"
 #include "device/runtime.h"
 
 namespace device {
@@ -17,11 +16,6 @@ namespace device {
 std::vector<const tk_op*>& op_table() {
   static std::vector<const tk_op*> table;  // filled by DEVICE_OP while the shared object is loaded
   return table;
-}
-
-const Planning*& planning() {
-  static thread_local const Planning* current = nullptr;
-  return current;
 }
 
 }  // namespace device
