@@ -31,6 +31,7 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(std::string_view text) {
+  if (!failed_.empty()) throw BadRequest(failed_);
   if (mode_ == Mode::replace && descriptor_ > STDERR_FILENO) {
     // A pipe or a device cannot be emptied, and need not be.
     if (::ftruncate(descriptor_, 0) == 0) ::lseek(descriptor_, 0, SEEK_SET);
@@ -43,10 +44,10 @@ void OutputFile::write(std::string_view text) {
     if (n < 0) {
       const int why = errno;
       // A disk that fills up in the middle of a row: what is there of it goes.
-      if (mode_ == Mode::append && file && ::ftruncate(descriptor_, before.st_size) != 0)
-        throw BadRequest(
-            fmt::format("{}: ends in the middle of a line: {}", path_, std::strerror(why)));
-      throw BadRequest(fmt::format("{}: cannot be written: {}", path_, std::strerror(why)));
+      const bool cut = mode_ == Mode::append && file && ::ftruncate(descriptor_, before.st_size) != 0;
+      failed_ = fmt::format("{}: {}: {}", path_,
+                            cut ? "ends in the middle of a line" : "cannot be written", std::strerror(why));
+      throw BadRequest(failed_);
     }
     text.remove_prefix(n);
   }

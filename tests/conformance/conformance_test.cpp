@@ -33,12 +33,13 @@ class Backend {
     EXPECT_EQ(r.allocate(4 * in.size(), &device_in), TK_OK) << r.last_error();
     EXPECT_EQ(r.allocate(4 * out.size(), &device_out), TK_OK) << r.last_error();
     EXPECT_EQ(r.copy_in(device_in, in.data(), 4 * in.size(), nullptr), TK_OK) << r.last_error();
-    plugin_test::Call call("dialect.probe");
+    const char* op = probe < kMovedMatrixHalves ? "dialect.probe" : "dialect.nvidia";
+    plugin_test::Call call(op);
     call.tensor("in", TK_U32, {int64_t(in.size())}, device_in);
     call.tensor("out", TK_U32, {int64_t(out.size())}, device_out);
     const std::string number = std::to_string(probe);
     call.scalar("probe", number.c_str());
-    EXPECT_EQ(plugin_test::find_op(*plugin_, "dialect.probe")->run(call.get()), TK_OK)
+    EXPECT_EQ(plugin_test::find_op(*plugin_, op)->run(call.get()), TK_OK)
         << call.message;
     EXPECT_EQ(r.copy_out(out.data(), device_out, 4 * out.size(), nullptr), TK_OK) << r.last_error();
     r.release(device_in);

@@ -4,7 +4,7 @@
 #include "device/device.h"
 #include "device/launch.h"
 #include "device/op.h"
-#include "probes.h"
+#include "probe_contract.h"
 
 namespace conformance {
 namespace {
@@ -231,28 +231,8 @@ mma(const uint32_t* in, uint32_t* out) {
     out[M::c_row(e) * M::N + M::c_col(e)] = bit_cast<uint32_t>(c.get(e));
 }
 
-}  // namespace
-}  // namespace conformance
-
-#include "nvidia_probes.h"
-
-namespace conformance {
-namespace {
-
-constexpr toolkit::TensorSpec kTensors[] = {
-    {"in", toolkit::Role::input, toolkit::dtypes(TK_U32), "words", "words of the probe"},
-    {"out", toolkit::Role::output, toolkit::dtypes(TK_U32), "words", "what it found"},
-};
-constexpr toolkit::ScalarSpec kScalars[] = {
-    {"probe", toolkit::ScalarKind::integer, nullptr, "of enum Probe"}};
-std::vector<toolkit::OutputSpec> outputs(const toolkit::Args& a) {
-  return {{"out", TK_U32, {kSizes[a.integer("probe")].out}}};
-}
-constexpr toolkit::Contract kContract{
-    "dialect.probe", "one probe of the dialect", kTensors, kScalars, nullptr, outputs};
-
 struct ProbeOp {
-  static constexpr const toolkit::Contract& contract = kContract;
+  static constexpr const toolkit::Contract& contract = kDialect;
   static constexpr const char* implementation = "portable";
   static uint64_t workspace(const toolkit::Args&) { return 0; }
   static void run(const device::OpCall& call) {
@@ -292,14 +272,6 @@ struct ProbeOp {
         return launch(mma<device::bf16>, {}, device::kWave);
       case kMmaF16:
         return launch(mma<device::f16>, {}, device::kWave);
-      case kMovedMatrixHalves:
-        return launch(moved_matrices, {}, device::kWave);
-      case kMultipliedBf16:
-        return launch(multiplied<device::bf16>, {}, device::kWave);
-      case kMultipliedF16:
-        return launch(multiplied<device::f16>, {}, device::kWave);
-      case kBitsAndHalves:
-        return launch(bits_and_halves, all);
     }
   }
 };

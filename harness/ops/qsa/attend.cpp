@@ -85,7 +85,7 @@ class AttendCard final : public Card {
         {"tuned-many-rows",
          "batch=prefill requests=1 rows=17 ctx=90 heads=3 kv=1 dim=128 width=67 dtype=f16"},
         {"tuned-nan-key", "hostile=nan-key requests=2 ctx=60 heads=4 kv=2 dim=128"},
-        {"tuned-inf-value", "hostile=inf-value requests=1 ctx=150 heads=12 kv=1 dim=256 width=131"},
+        {"tuned-inf-value", "hostile=inf-value requests=2 ctx=150 heads=12 kv=1 dim=256 width=131"},
         {"no-rows", "requests=0"},
     };
   }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Probes of device/nvidia.h, by one wave; a part of dialect.cu.
-#pragma once
+// Probes of device/nvidia.h, and one op that runs them.
 
 #include <type_traits>
 
 #include "device/nvidia.h"
 
+#include "device/launch.h"
+#include "probe_contract.h"
+
 namespace conformance {
 namespace {
+
+using device::bit_cast;
 
 // Four 8x8 matrices of halves, a word being two columns of a row: as they lie, transposed, and the
 // first one transposed in registers.
@@ -108,5 +112,30 @@ DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   *o++ = bit_cast<uint32_t>(device::rsqrt_fast(bit_cast<float>(a)));
 }
 
+struct NvidiaProbeOp {
+  static constexpr const toolkit::Contract& contract = kNvidia;
+  static constexpr const char* implementation = "sm_80";
+  static uint64_t workspace(const toolkit::Args&) { return 0; }
+  static void run(const device::OpCall& call) {
+    const auto launch = [&](auto kernel, int64_t blocks = 1, int threads = device::kWave) {
+      device::launch(kernel, device::Grid{blocks}, threads, 0, call.stream,
+                     call.tensor("in").data<const uint32_t>(), call.tensor("out").data<uint32_t>());
+    };
+    switch (call.args.integer("probe")) {
+      case kMovedMatrixHalves:
+        return launch(moved_matrices);
+      case kMultipliedBf16:
+        return launch(multiplied<device::bf16>);
+      case kMultipliedF16:
+        return launch(multiplied<device::f16>);
+      case kBitsAndHalves:
+        return launch(bits_and_halves, kValues / kThreads, kThreads);
+    }
+  }
+};
+
 }  // namespace
 }  // namespace conformance
+
+using conformance::NvidiaProbeOp;
+DEVICE_OP(NvidiaProbeOp)
