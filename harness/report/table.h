@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a CSV file (RFC 4180: quoted fields, which may hold line ends; LF or CRLF) by the names of
-// its columns. Every CSV file that the tools read comes through here.
+// its columns. Every CSV file that the tools read comes through here. (libfccp, which served before
+// beside a reader of our own, wants the number of columns at compile time and refuses a quoted field
+// that holds a line end, which a spreadsheet may write.)
 #pragma once
 
 #include <map>

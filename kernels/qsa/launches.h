@@ -15,6 +15,16 @@
 
 namespace qsa {
 
+// A tuned kernel beside an op's portable one. Its file (attend_sm_80.cu) fills this while the
+// plugin is loaded; a build without that file leaves it empty. Both functions throw
+// device::Unsupported, before anything is launched, for calls that the kernel does not serve. Each is
+// defined beside the portable kernel.
+template <class Params>
+struct Launch {
+  void (*plan)(const Params& p, device::Carver& carver);
+  void (*launch)(const Params& p, device::Carver& carver, void* stream);
+};
+
 struct CompressParams {
   Tensor<3> raw_keys, raw_positions;  // [R,1,D], [R,1,3]
   Tensor<4> ring, rope;               // [B,S,1,D], [B,S,1,3]; rope.data is null where there is none
@@ -55,9 +65,7 @@ struct ScoreParams {
 };
 ScoreParams score_params(const toolkit::Args& args);
 void launch_score(const ScoreParams& p, void* stream);  // by the tuned kernel where it serves p
-// Set by a tuned file, where one is compiled in; false: not served, nothing was launched.
-using TunedScore = bool (*)(const ScoreParams& p, void* stream);
-TunedScore& tuned_score();
+extern Launch<ScoreParams> tuned_score;
 
 struct TopkParams {
   Tensor<2> logits;   // [R,columns]
@@ -104,15 +112,7 @@ void plan_attend(const AttendParams& p, device::Carver& carver);
 void launch_attend(const AttendParams& p, device::Carver& carver, void* stream);
 AttendParams attend_params(const toolkit::Args& args);
 
-// A tuned kernel beside an op's portable one. Its file (attend_sm_80.cu) fills this while the
-// plugin is loaded; a build without that file leaves it empty. Both functions throw
-// device::Unsupported, before anything is launched, for calls that the kernel does not serve.
-template <class Params>
-struct Launch {
-  void (*plan)(const Params& p, device::Carver& carver);
-  void (*launch)(const Params& p, device::Carver& carver, void* stream);
-};
-extern Launch<AttendParams> tuned_attend;  // defined beside the portable kernel
+extern Launch<AttendParams> tuned_attend;
 
 // ---- from the ABI's tensors ----
 

@@ -106,7 +106,7 @@ score_kernel(ScoreParams p, int64_t tiles, bool packed_keys) {
         key_at[thread] == kMasked ? -device::infinity() : device::divide(score, p.divisor);
 }
 
-void launch_portable(const ScoreParams& p, void* stream) {
+void launch_portable(const ScoreParams& p, device::Carver&, void* stream) {
   const int64_t rows = p.q.size[0];
   if (rows == 0) return;
   // No columns at all still write visible_blocks.
@@ -121,12 +121,16 @@ void launch_portable(const ScoreParams& p, void* stream) {
     device::launch(score_kernel<float>, grid, kColumns, 0, stream, p, tiles, packed);
 }
 
+constexpr Launch<ScoreParams> kPortable{[](const ScoreParams&, device::Carver&) {},
+                                        launch_portable};
+
 struct Score {
   static constexpr const toolkit::Contract& contract = score::contract;
   static constexpr const char* implementation = "portable";
   static uint64_t workspace(const toolkit::Args&) { return 0; }
   static void run(const device::OpCall& call) {
-    launch_portable(score_params(call.args), call.stream);
+    device::Carver nothing(nullptr);
+    launch_portable(score_params(call.args), nothing, call.stream);
   }
 };
 DEVICE_OP(Score)
@@ -149,14 +153,11 @@ ScoreParams score_params(const toolkit::Args& args) {
   return p;
 }
 
-// A function, because the tuned file sets it before main() and in no known order.
-TunedScore& tuned_score() {
-  static TunedScore launch = nullptr;
-  return launch;
-}
+constinit Launch<ScoreParams> tuned_score{};  // before any file's start-up code runs
 
 void launch_score(const ScoreParams& p, void* stream) {
-  if (!tuned_score() || !tuned_score()(p, stream)) launch_portable(p, stream);
+  device::Carver nothing(nullptr);
+  launch_best(tuned_score, kPortable, p, nothing, stream);
 }
 
 }  // namespace qsa

@@ -318,7 +318,12 @@ void launch_plan(const ScoreParams& p, const Plan& plan, void* stream) {
     launch_dims<T, 128>(p, plan, stream);
 }
 
-void launch(const ScoreParams& p, void* stream) {
+void refuse(const ScoreParams& p, device::Carver&) {
+  if (const char* why = refusal(p)) throw device::Unsupported(std::string("because ") + why);
+}
+
+void launch_tuned(const ScoreParams& p, device::Carver& nothing, void* stream) {
+  refuse(p, nothing);
   if (p.q.size[0] == 0) return;
   const Plan plan = plan_of(p);
   if (p.q.dtype == TK_BF16)
@@ -327,24 +332,23 @@ void launch(const ScoreParams& p, void* stream) {
     launch_plan<f16>(p, plan, stream);
 }
 
-struct Score {
+struct ScoreTuned {
   static constexpr const toolkit::Contract& contract = score::contract;
   static constexpr const char* implementation = "sm_80";
   static uint64_t workspace(const toolkit::Args& args) {
-    if (const char* why = refusal(score_params(args)))
-      throw device::Unsupported(std::string("because ") + why);
+    device::Carver nothing(nullptr);
+    refuse(score_params(args), nothing);
     return 0;
   }
-  static void run(const device::OpCall& call) { launch(score_params(call.args), call.stream); }
+  static void run(const device::OpCall& call) {
+    device::Carver nothing(nullptr);
+    launch_tuned(score_params(call.args), nothing, call.stream);
+  }
 };
-DEVICE_OP(Score)
+DEVICE_OP(ScoreTuned)
 
 const bool offered = [] {
-  tuned_score() = [](const ScoreParams& p, void* stream) {
-    if (refusal(p)) return false;
-    launch(p, stream);
-    return true;
-  };
+  tuned_score = {refuse, launch_tuned};
   return true;
 }();
 

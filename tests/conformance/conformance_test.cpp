@@ -208,8 +208,9 @@ void mma_is_right(const Backend& backend, Probe probe) {
       const double bound = step == 1 ? 0 : (kMmaK + 1) * std::ldexp(data.magnitude[i], -23);
       ASSERT_LE(std::fabs(std::bit_cast<float>(out[i]) - data.right[i]), bound)
           << "row " << i / kMmaN << " column " << i % kMmaN << " step " << step;
-      if (probe == kMultipliedF16)  // two steps of k
+      if (probe == kMultipliedF16) {  // two steps of k
         ASSERT_LE(std::fabs(std::bit_cast<float>(out[kMmaM * kMmaN + i]) - data.right[i]), bound);
+      }
     }
   }
 }

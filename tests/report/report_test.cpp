@@ -154,6 +154,9 @@ TEST(Report, BadInputIsNamed) {
   EXPECT_TRUE(has(err(written("peer.csv", "op,shape\na,b\n") + " --md -"), "no column 'case_id'"));
   EXPECT_TRUE(has(err(written("short.csv", "op,case_id,status\na,b\n") + " --md -"),
                   "short.csv:2: 2 cells, the header has 3"));
+  // A line end within quotes is a part of the cell, and lines count on.
+  EXPECT_TRUE(has(err(written("lines.csv", "op,case_id,status\na,\"b\nc\",d\ne,f\n") + " --md -"),
+                  "lines.csv:4: 2 cells, the header has 3"));
   EXPECT_TRUE(has(err(written("open.csv", "op,case_id,status\na,\"b,c\n") + " --md -"),
                   "ends inside a quoted field"));
   EXPECT_EQ(

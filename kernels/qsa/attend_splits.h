@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outputs of attend_sm_80.cu: of a whole row, and of the splits of one by a second launch.
+#pragma once
+
+#include "qsa/attend_plan.h"
+
+namespace qsa {
+namespace {
+
+template <class T>
+DEVICE_FUNCTION void store_four(const AttendParams& p, const Plan& plan, int row, int head, int dim,
+                                const Four& v, float factor) {
+  T* const to = element<T>(p.output, row, head, dim);
+  if (plan.packed_output) {
+    *reinterpret_cast<Pack<uint32_t, 8>*>(to) = {
+        device::pack_halves<T>(v.x[0] * factor, v.x[1] * factor),
+        device::pack_halves<T>(v.x[2] * factor, v.x[3] * factor)};
+  } else {
+    for (int e = 0; e < 4; ++e) to[e * p.output.stride[2]] = device::from_float<T>(v.x[e] * factor);
+  }
+}
+
+DEVICE_FUNCTION void store_lse(const AttendParams& p, int row, int head, float top, float total) {
+  if (p.lse.data)
+    *element<float>(p.lse, row, head) =
+        total == 0.0f ? -device::infinity() : top + device::log2(total);
+}
+
+DEVICE_FUNCTION float inverse(float total) {
+  return total == 0.0f ? 0.0f : device::divide(1.0f, total);
+}
+
+// Of a part among others, the largest of which is relative to `top`. One without live tokens has
+// no say, whatever it is relative to.
+DEVICE_FUNCTION float weight_of(const Statistics& part, float top) {
+  return part.total == 0.0f ? 0.0f : device::exp2_fast(part.top - top);
+}
+
+DEVICE_FUNCTION void add(Four& sum, const Four& v, float weight) {
+  DEVICE_UNROLL
+  for (int e = 0; e < 4; ++e) sum.x[e] = device::fma(v.x[e], weight, sum.x[e]);
+}
+
+constexpr int kThreads = kMaxSplits;  // of a merge: one a split
+// One block a (row, head, kMergeDims dimensions). All partial results are loaded at once.
+template <class T, int kMergeDims, int kPerSlice>
+DEVICE_KERNEL(kThreads)
+merge_splits_kernel(AttendParams p, Plan plan) {
+  constexpr int kMergeQuads = kMergeDims / 4;      // threads beside each other
+  constexpr int kSlices = kThreads / kMergeQuads;  // splits at once
+  DEVICE_SHARED(float, scratch, 32);
+  DEVICE_SHARED(float, weights, kMaxSplits);
+  DEVICE_SHARED(Four, sums, kThreads);
+  const int dims = int(p.q.size[2]), parts = dims / kMergeDims, heads = plan.kv_heads * plan.group;
+  int block = device::block_x();
+  const int part = block % parts;
+  block /= parts;
+  const int head = block % heads, row = block / heads;
+  const int64_t unit = int64_t(row) * plan.kv_heads + head / plan.group;
+  const int64_t first = unit * plan.splits * plan.group + head % plan.group;  // of split 0
+  const int thread = device::thread(), slice = thread / kMergeQuads, quad = thread % kMergeQuads;
+
+  const float* const from = plan.partial + first * dims + part * kMergeDims + quad * 4;
+  Statistics of{-device::infinity(), 0.0f};
+  if (thread < plan.splits) of = plan.statistics[first + int64_t(thread) * plan.group];
+  Four ahead[kPerSlice];
+  DEVICE_UNROLL
+  for (int i = 0; i < kPerSlice; ++i) {
+    const int s = i * kSlices + slice;
+    if (s < plan.splits)
+      ahead[i] = *reinterpret_cast<const Four*>(from + int64_t(s) * plan.group * dims);
+  }
+  const float top = device::block_max(of.top, scratch);
+  const float weight = weight_of(of, top);
+  weights[thread] = weight;
+  const float total = device::block_sum(of.total * weight, scratch);
+  device::sync_block();
+  Four sum{};
+  DEVICE_UNROLL
+  for (int i = 0; i < kPerSlice; ++i) {
+    const int s = i * kSlices + slice;
+    if (s >= plan.splits) continue;
+    add(sum, ahead[i], weights[s]);
+  }
+  sums[thread] = sum;
+  device::sync_block();
+  if (thread < kMergeQuads) {
+    Four all{};
+    for (int s = 0; s < kSlices; ++s) add(all, sums[s * kMergeQuads + thread], 1.0f);
+    store_four<T>(p, plan, row, head, part * kMergeDims + thread * 4, all, inverse(total));
+  }
+  if (thread == 0 && part == 0) store_lse(p, row, head, top, total);
+}
+
+}  // namespace
+}  // namespace qsa

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the waves of encode_sm_80.cu, which alone includes this, share: their parameters and
+// buffers, the vectors that a wave takes, and the way of a finished stage to the cache.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "device/launch.h"
+#include "device/nvidia.h"
+#include "device/op.h"
+#include "tq/code_bins.h"
+#include "tq/last_writer.h"
+#include "tq/slot_stage.h"
+#include "tq/split_rotation.h"
+
+namespace tq::encode::sm_80 {
+
+inline constexpr int kMostWaves = 8, kThreads = kMostWaves * device::kWave;
+inline constexpr int kVectors = device::kWave;    // of a wave at a time: one a lane
+inline constexpr int kMostWork = 512 / kVectors;  // of a block
+static_assert(kMostWork * kVectors + 2 <= kWriterTokens);
+
+// Shared memory of a wave, in bytes: a tile of values (fp8: of keys too), rotated keys, and the
+// stage.
+inline constexpr int kSumPitch = 36;  // floats; rows start in different banks
+inline constexpr int kSumBytes = kVectors * kSumPitch * 4;
+
+struct Params {
+  Source s;
+  StageFormat stage;
+  int stage_bytes;
+  int tile_pitch;    // bytes
+  int work;          // pieces of 32 vectors of a block
+  bool tiles_early;  // before the rotation is prepared
+  int encoders;      // waves of a block that encode; the others only help to prepare
+  int64_t vectors;   // N * Hk
+};
+
+struct Buffers {
+  uint8_t* tile;
+  float* sums;
+  uint8_t* stage;
+};
+
+// Lane i knows vector i of a piece of work.
+struct Sources {
+  int64_t key, value;  // offsets
+};
+struct Place {
+  int64_t token, head;
+};
+DEVICE_FUNCTION Place place_of(const Params& p, int64_t vector) {
+  if (vector >= p.vectors) vector = p.vectors - 1;
+  const int64_t token = static_cast<uint32_t>(vector) / static_cast<uint32_t>(p.s.heads);
+  return {token, vector - token * p.s.heads};
+}
+DEVICE_FUNCTION Sources find_sources(const Params& p, int64_t first) {
+  const Place at = place_of(p, first + device::lane());
+  return {at.token * p.s.key.stride[0] + at.head * p.s.key.stride[1],
+          at.token * p.s.value.stride[0] + at.head * p.s.value.stride[1]};
+}
+// The vector's slot in the cache, kMasked: not to be written.
+template <class Writer>
+DEVICE_FUNCTION int64_t find_target(const Params& p, const Writer& writer, int64_t first) {
+  if (first + device::lane() >= p.vectors) return kMasked;
+  const Place at = place_of(p, first + device::lane());
+  const int32_t slot = writer.slot_to_write(p.s, at.token);
+  if (slot < 0) return kMasked;
+  const uint32_t page = static_cast<uint32_t>(p.s.cache.page);
+  const uint32_t block = static_cast<uint32_t>(slot) / page;
+  return slot_offset(p.s.cache, block, slot - int64_t{block} * page, at.head);
+}
+
+// Starts to copy 32 vectors to a tile, one commit.
+template <class T>
+DEVICE_FUNCTION void fetch_tile(const Params& p, const Strided<3>& from, int64_t source,
+                                uint8_t* tile) {
+  const int pieces = p.s.format.head_dim / 8;  // of 16 bytes, of a vector
+  const int side = device::lane() / 16, piece = device::lane() % 16;
+  DEVICE_ROLLED
+  for (int v = 0; v < kVectors; v += 2) {
+    const int64_t at = device::shuffle(source, v + side) + piece * 8;
+    if (piece < pieces)
+      device::copy_async16(tile + (v + side) * p.tile_pitch + piece * 16,
+                           static_cast<const T*>(from.data) + at, true);
+  }
+  device::copy_async_commit();
+}
+
+template <class T>
+DEVICE_FUNCTION float half_of(const Halves8& h, int e) {
+  return e % 2 ? device::high_half<T>(h.pair[e / 2]) : device::low_half<T>(h.pair[e / 2]);
+}
+
+inline constexpr float kWhole =
+    8388608;  // 2^23: adding it rounds to a whole number, in the low bits
+
+// The stage to the cache.
+DEVICE_FUNCTION void write_slots(const Params& p, int64_t target, int64_t first,
+                                 const uint8_t* stage) {
+  device::sync_wave();
+  const int64_t left = p.vectors - first;
+  const int count = left < kVectors ? static_cast<int>(left) : kVectors;
+  const int heads = static_cast<int>(p.s.heads);
+  int v = 0;
+  int head = static_cast<int>(static_cast<uint32_t>(first) % static_cast<uint32_t>(heads));
+  while (v < count) {
+    const int joined = p.stage.heads_join ? device::min(heads - head, count - v) : 1;
+    const int64_t slot = device::shuffle(target, v);
+    if (slot != kMasked)
+      copy_run(p.stage, p.s.cache.data + slot, stage + v * p.stage.used, joined * p.stage.used);
+    v += joined;
+    head = 0;
+  }
+  device::sync_wave();
+}
+
+// Vectors [first, last) of a block; encoder w takes pieces w, w + encoders ...
+struct Share {
+  int64_t first, last;
+};
+DEVICE_FUNCTION Share share_of_block(const Params& p) {
+  const int64_t first = int64_t{device::block_x()} * p.work * kVectors;
+  const int64_t last = first + int64_t{p.work} * kVectors;
+  return {first, last < p.vectors ? last : p.vectors};
+}
+DEVICE_FUNCTION int64_t first_of_wave(const Params& p, const Share& share) {
+  return device::wave() < p.encoders ? share.first + device::wave() * kVectors : share.last;
+}
+template <class Writer>
+DEVICE_FUNCTION void collect_writers(const Params& p, Writer& writer, const Share& share) {
+  writer.collect(p.s, place_of(p, share.first).token, place_of(p, share.last - 1).token + 1);
+}
+
+}  // namespace tq::encode::sm_80
