@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/generate/fill.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
 #include "harness/tensors/numbers.h"
 #include "harness/tensors/walk.h"
+#include "reference/parallel.h"
 
 namespace harness {
 
@@ -26,8 +28,32 @@ void require_count(size_t values, const Shape& shape) {
 
 }  // namespace
 
+NormalElement::NormalElement(tk_dtype dtype, double scale, double mean, int64_t elements)
+    : dtype_(dtype), scale_(scale), mean_(mean) {
+  if (toolkit::bytes_of(dtype) != sizeof(uint16_t) || elements < 4 * int64_t(Random::kNormalSums))
+    return;
+  std::vector<uint16_t> codes(Random::kNormalSums);
+  for (int32_t sum = 0; sum < Random::kNormalSums; ++sum)
+    put(sum, reinterpret_cast<std::byte*>(&codes[size_t(sum)]));
+  codes_ = std::move(codes);
+}
+
+void NormalElement::put(int32_t sum, std::byte* p) const {
+  if (!codes_.empty())
+    std::memcpy(p, &codes_[size_t(sum)], sizeof(uint16_t));
+  else
+    encode_real(dtype_, Random::normal_of(sum) * scale_ + mean_, p);
+}
+
 void fill_normal(Tensor& t, const Random& random, double scale, double mean) {
-  fill_reals(t, [&](uint64_t i) { return random.normal(i) * scale + mean; });
+  const NormalElement element(t.dtype, scale, mean, t.count());
+  constexpr int64_t kPart = 4096;
+  std::vector<int32_t> sums(size_t(std::min(kPart, t.count())));
+  walk(t, [&](int64_t i, std::byte* p) {
+    if (i % kPart == 0)
+      random.normal_sums(uint64_t(i), std::min(kPart, t.count() - i), sums.data());
+    element.put(sums[size_t(i % kPart)], p);
+  });
 }
 
 void fill_uniform(Tensor& t, const Random& random, double low, double high) {
@@ -61,7 +87,15 @@ void fill_poison(Tensor& t) {
   walk(t, [&](int64_t, std::byte* p) { std::memset(p, 0xff, bytes); });
 }
 
-void poison_storage(Tensor& t) { std::memset(t.storage->data(), 0xff, t.storage->bytes()); }
+void poison_storage(Tensor& t) {
+  // In parts on all cores: the first touch of gigabytes is what costs.
+  constexpr int64_t kPart = 64 << 20;
+  const int64_t bytes = int64_t(t.storage->bytes());
+  reference::for_each_row((bytes + kPart - 1) / kPart, [&](int64_t part) {
+    std::memset(t.storage->data() + part * kPart, 0xff,
+                size_t(std::min(kPart, bytes - part * kPart)));
+  });
+}
 
 Tensor from_integers(tk_dtype dtype, const std::vector<int64_t>& values) {
   return from_integers(dtype, values, {int64_t(values.size())});
