@@ -59,6 +59,10 @@ void add_cases(CLI::App& app, Options& o) {
   app.add_option("-f,--filter", o.filter, "only cases whose id matches")
       ->type_name("REGEX")
       ->group("Cases");
+  app.add_option("--random", o.random, "this many cases of random axes, dealt to the ops; -a pins an axis")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
+      ->group("Cases");
   app.add_option("--seed", o.seed, "a case is its seed plus its axes")
       ->type_name("N")
       ->check(kSeed)
