@@ -90,8 +90,8 @@ int compare(const Tool& tool, const VerbName&, const Options& o) {
                                  o.files.size(), o.files.size() == 1 ? "" : "s"));
   const ComparisonRules rules = rules_of(o);
   std::vector<std::string> inputs = o.files;
-  inputs.push_back(o.peer);
-  check_outputs({o.csv, o.markdown, o.junit}, inputs);
+  if (!o.peer.empty()) inputs.push_back(o.peer);
+  check_outputs(inputs, {o.csv, o.markdown, o.junit});
   Document csv(o.csv), markdown(o.markdown), junit(o.junit);
   std::vector<std::string> heads;
   std::optional<harness::Peers> peers;

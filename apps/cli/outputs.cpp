@@ -9,34 +9,31 @@
 
 namespace cli {
 
-namespace {
-
-namespace fs = std::filesystem;
-
-bool same_place(const std::string& a, const std::string& b) {
+bool same_file(const std::string& a, const std::string& b) {
   if (a == "-" || b == "-") return a == b;
   std::error_code error;
-  if (fs::exists(a, error) && fs::exists(b, error)) return fs::equivalent(a, b, error);
-  return fs::weakly_canonical(fs::absolute(a), error) ==
-         fs::weakly_canonical(fs::absolute(b), error);
+  if (std::filesystem::equivalent(a, b, error)) return true;
+  const auto whole = [&](const std::string& path) {
+    // (A new file without a folder in its name would stay without one.)
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
+  };
+  return whole(a) == whole(b);
 }
 
-}  // namespace
-
-void check_outputs(const std::vector<std::string>& outputs,
-                   const std::vector<std::string>& inputs) {
+void check_outputs(const std::vector<std::string>& inputs,
+                   const std::vector<std::string>& outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const std::string& output = outputs[i];
-    if (output.empty()) continue;
+    const std::string& out = outputs[i];
+    if (out.empty()) continue;
+    for (const auto& in : inputs)
+      if (out != "-" && same_file(in, out))
+        throw harness::BadRequest(
+            fmt::format("{}: is read, and would be written over; name another file", out));
     for (size_t j = 0; j < i; ++j)
-      if (!outputs[j].empty() && same_place(outputs[j], output))
+      if (!outputs[j].empty() && same_file(outputs[j], out) &&
+          !std::filesystem::is_character_file(out))
         throw harness::BadRequest(fmt::format("two reports go to {}; expected one each",
-                                              output == "-" ? "standard output" : output));
-    for (const std::string& input : inputs)
-      // Standard input and output are often one terminal.
-      if (std::error_code error; fs::is_regular_file(input, error) && same_place(input, output))
-        throw harness::BadRequest(fmt::format(
-            "{}: a report would overwrite a file that is read; name another file", output));
+                                              out == "-" ? "standard output" : out));
   }
 }
 

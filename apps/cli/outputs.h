@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a program writes its reports.
+// The files that a command writes.
 #pragma once
 
 #include <string>
@@ -7,9 +7,11 @@
 
 namespace cli {
 
-// Throws BadRequest where two reports go to one place or a report would overwrite what is read,
-// whatever the paths are called: "x" and "./x", a link and its target are one file. Empty paths are
-// reports that were not asked for. To be called before a file is opened for writing.
-void check_outputs(const std::vector<std::string>& outputs, const std::vector<std::string>& inputs);
+// Refuses (BadRequest) two outputs into one file, and an output over a file that is read. "-" is
+// standard output; an empty path is none.
+void check_outputs(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs);
+
+// The same file, by whatever path or link.
+bool same_file(const std::string& a, const std::string& b);
 
 }  // namespace cli

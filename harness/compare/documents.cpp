@@ -193,8 +193,8 @@ std::string comparison_markdown(const Comparison& comparison, const std::vector<
       text += c.peer
                   ? fmt::format(" {:.2f} | {:.3f} |", c.peer->us, c.side_b.median_us / c.peer->us)
                   : std::string("  |  |");
-    text +=
-        fmt::format(" {} | {} | {} |\n", code(c.b.place()), cell(impl_of(c)), cell(c.ratio.reason));
+    text += fmt::format(" {} | {} | {} |\n", code(c.b.place(), true), cell(impl_of(c)),
+                        cell(c.ratio.reason));
   }
   if (!comparison.only.empty()) text += "\n";
   for (const Left& left : comparison.only)

@@ -20,10 +20,10 @@ std::string cell(std::string_view text) {
   return out;
 }
 
-std::string code(std::string_view text) {
+std::string code(std::string_view text, bool in_table) {
   std::string inside, fence = "`";
   for (const char c : text) {
-    if (c == '|') inside += '\\';
+    if (c == '|' && in_table) inside += '\\';
     inside += c == '\n' || c == '\r' ? ' ' : c;
   }
   while (inside.find(fence) != std::string::npos) fence += '`';

@@ -12,7 +12,8 @@ namespace harness::markdown {
 // harmless, since Markdown lets HTML through.
 std::string cell(std::string_view text);
 
-// A code span with enough backticks around it.
-std::string code(std::string_view text);
+// A code span with enough backticks around it. A bar is escaped in the cell of a table alone:
+// elsewhere the backslash would be a part of the command that a reader copies.
+std::string code(std::string_view text, bool in_table = false);
 
 }  // namespace harness::markdown

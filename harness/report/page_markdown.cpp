@@ -4,15 +4,42 @@
 
 #include <algorithm>
 
-#include "harness/report/markdown_text.h"
 #include "harness/report/page_content.h"
 
 namespace harness::page {
 
 namespace {
 
-using markdown::cell;
-using markdown::code;
+// Inside a table: no line end and no bar may end the cell. Angle brackets and ampersands are made
+// harmless, since Markdown lets HTML through.
+std::string cell(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '\n' || c == '\r')
+      out += ' ';
+    else if (std::string_view("|\\`*_[]").find(c) != std::string_view::npos)
+      (out += '\\') += c;
+    else
+      out += c;
+  }
+  return out;
+}
+
+// A code span with enough backticks around it.
+std::string code(std::string_view text) {
+  std::string inside, fence = "`";
+  for (const char c : text) {
+    if (c == '|') inside += '\\';
+    inside += c == '\n' || c == '\r' ? ' ' : c;
+  }
+  while (inside.find(fence) != std::string::npos) fence += '`';
+  const std::string space = fence.size() > 1 ? " " : "";
+  return fence + space + inside + space + fence;
+}
 
 std::string bad(const Content& content) {
   std::string text;

@@ -144,11 +144,12 @@ TEST(CompareTool, ReportsOverwriteNeitherEachOtherNorWhatIsRead) {
   std::remove(link.c_str());
   ASSERT_EQ(::symlink(a.c_str(), link.c_str()), 0);
   for (const auto& [flags, part] :
-       {std::pair("--md " + a, "a report would overwrite a file that is read"),
-        std::pair("--csv " + folder + "./y.csv", "a report would overwrite a file that is read"),
-        std::pair("--junit " + link, "a report would overwrite a file that is read"),
+       {std::pair("--md " + a, "is read, and would be written over"),
+        std::pair("--csv " + folder + "./y.csv", "is read, and would be written over"),
+        std::pair("--junit " + link, "is read, and would be written over"),
         std::pair("--md " + fresh + " --csv " + fresh, "two reports go to "),
         std::pair("--md " + fresh + " --csv " + folder + "./fresh", "two reports go to "),
+        std::pair(std::string("--md new --csv ./new"), "two reports go to new"),
         std::pair(std::string("--md - --junit -"), "two reports go to standard output")}) {
     const auto ran = run_tool(kCompare + a + " " + b + " " + flags);
     EXPECT_EQ(ran.code, 2) << flags << ran.all();
