@@ -13,10 +13,19 @@ namespace {
 
 constexpr uint32_t kBytes = 256, kWords = kBytes / 4;
 
-enum class Fault { none, unaligned, not_shared, too_many_bytes, never_announced, twice, never_waited };
+enum class Fault {
+  none,
+  unaligned,
+  not_shared,
+  too_many_bytes,
+  never_announced,
+  twice,
+  never_waited
+};
 
 // Lane 3 copies pieces of 256 bytes, two ahead; all lanes add up what they read.
-DEVICE_KERNEL(device::kWave) adds_pieces(const uint32_t* in, uint32_t* out, int pieces, Fault fault) {
+DEVICE_KERNEL(device::kWave)
+adds_pieces(const uint32_t* in, uint32_t* out, int pieces, Fault fault) {
   DEVICE_SHARED(uint32_t, ring, 2 * kWords + 4);
   DEVICE_SHARED(device::BulkBarrier, barriers, 2);
   const int lane = device::lane();
@@ -72,7 +81,8 @@ TEST(SimtBulk, PiecesArriveAtTheWaitAndNotBefore) {
   device::launch(adds_pieces, {1}, device::kWave, 0, nullptr, in, out, kPieces, Fault::none);
   for (uint32_t lane = 0; lane < 32; ++lane) {
     uint32_t sum = 0;
-    for (uint32_t i = 0; i < kPieces; ++i) sum += in[i * kWords + lane] + in[i * kWords + 32 + lane];
+    for (uint32_t i = 0; i < kPieces; ++i)
+      sum += in[i * kWords + lane] + in[i * kWords + 32 + lane];
     ASSERT_EQ(out[lane], sum) << lane;
   }
 }

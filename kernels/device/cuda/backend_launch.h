@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -44,22 +43,21 @@ inline int multiprocessors() {
                               planning() ? planning()->device->multiprocessors : 0));
 }
 inline int64_t shared_bytes_of_block() {
-  return device_attribute(
-      cudaDevAttrMaxSharedMemoryPerBlockOptin,
-      planning() ? int64_t(planning()->device->shared_bytes_per_block) : 0);
+  return device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                          planning() ? int64_t(planning()->device->shared_bytes_per_block) : 0);
 }
 
-// Whether kernels can overlap (launch_overlapping) and copy in bulk (device/nvidia.h): from sm_90 on.
+// Whether kernels can overlap (launch_overlapping) and copy in bulk (device/nvidia.h): from sm_90
+// on.
 inline bool hopper_or_later() {
-  const std::string_view arch = planning() ? std::string_view(planning()->device->arch) : "";
-  return device_attribute(cudaDevAttrComputeCapabilityMajor,
-                          arch.size() >= 5 ? std::atoi(arch.data() + 3) / 10 : 0) >= 9;
+  return device_attribute(cudaDevAttrComputeCapabilityMajor, planning() ? planned_sm() / 10 : 0) >=
+         9;
 }
 
 inline void copy_memory(void* to, const void* from, size_t bytes, void* stream) {
   if (planning()) return;
-  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                                            static_cast<cudaStream_t>(stream));
+  const cudaError_t error =
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream));
   if (error == cudaSuccess) return;
   cudaGetLastError();
   throw LaunchError(std::string("a copy within the device: ") + cudaGetErrorName(error) + " (" +

@@ -21,7 +21,8 @@ inline int64_t shared_bytes_of_block() {
                     : int64_t(simt::shared_limit(SIMT_WAVE));
 }
 
-inline bool hopper_or_later() { return true; }  // simt has what those have
+// simt has what those have.
+inline bool hopper_or_later() { return !planning() || planned_sm() >= 90; }
 
 inline void copy_memory(void* to, const void* from, size_t bytes, void* /*stream*/) {
   if (!planning()) std::memcpy(to, from, bytes);

@@ -217,8 +217,7 @@ inline void bulk_copy(SharedAddress to, const void* global, uint32_t bytes, Shar
 }
 inline void bulk_wait(SharedAddress barrier, uint32_t parity, Site site = Site::current()) {
   size_t count = 0;
-  const simt::BulkCopy* copies =
-      simt::take_bulk_copies(barrier_at(barrier), parity, &count, site);
+  const simt::BulkCopy* copies = simt::take_bulk_copies(barrier_at(barrier), parity, &count, site);
   for (size_t i = 0; i < count; ++i) std::memcpy(copies[i].to, copies[i].from, copies[i].bytes);
   simt::leave_bulk_barrier(barrier_at(barrier));
 }

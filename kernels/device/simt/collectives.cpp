@@ -167,8 +167,7 @@ void begin_bulk_barrier(BulkBarrier* barrier, Site site) {
 
 void announce_bulk_copies(BulkBarrier* barrier, uint32_t bytes, Site site) {
   order_of(barrier).acquire();
-  if (barrier->open)
-    fail("bulk_announce: nobody has waited for what was announced before", site);
+  if (barrier->open) fail("bulk_announce: nobody has waited for what was announced before", site);
   barrier->open = true;
   ++running_lane().owner->open_bulk_barriers;
   barrier->announced = bytes;
