@@ -47,6 +47,18 @@ inline int64_t shared_bytes_of_block() {
       cudaDevAttrMaxSharedMemoryPerBlockOptin,
       planning() ? int64_t(planning()->device->shared_bytes_per_block) : 0);
 }
+constexpr bool compiled_for(int arch) {
+#if defined(__CUDA_ARCH_LIST__)
+  for (const int one : {__CUDA_ARCH_LIST__})
+    if (one == arch) return true;
+#endif
+  return arch == 0;
+}
+inline bool has_warpgroups() {
+  if (!compiled_for(900)) return false;
+  if (planning()) return std::string(planning()->device->arch) == "sm_90";
+  return device_attribute(cudaDevAttrComputeCapabilityMajor, 0) == 9;
+}
 
 inline void copy_memory(void* to, const void* from, size_t bytes, void* stream) {
   if (planning()) return;
