@@ -4,7 +4,7 @@
 
 #include "device/warpgroup.h"
 #include "qsa/attend_union.h"
-#include "qsa/attend_union_masks.h"
+#include "qsa/attend_union_tiles.h"
 
 namespace qsa {
 namespace {
@@ -15,8 +15,10 @@ constexpr int kHalfColumns = kColumns / 2;  // of a warpgroup
 constexpr int kChunks = kDims / 8;           // of 16 bytes: a token's key or value
 constexpr int kTileBytes = kTile * kDims * 2;
 constexpr int kAligned = 1024;
-constexpr float kSlack = 8.0f;         // log2 of the largest weight
+constexpr float kMostOfTile = 256.0f;  // the sum of a lane's weights of a tile
 constexpr int64_t kRowsOfRequest = 8;  // at least, on the average
+// One block a multiprocessor, and a third of them in use is still faster than the row kernel.
+constexpr int64_t kFewestShare = 3;
 constexpr int kOwnTokens = kTile / (kThreads / device::kWave);  // of a wave's copies
 
 // Several blocks may take back neighbours.
@@ -37,12 +39,12 @@ attend_union_kernel(AttendParams p, Union u) {
   DEVICE_SHARED(uint32_t, poisoned, kMaxRows);
   const int thread = device::thread(), lane = device::lane(), wave = device::wave();
   const int quad = lane / 4, member = lane % 4;
-  const int warpgroup = wave / 4;
+  const int warpgroup = device::shuffle(wave / 4, 0);  // uniform, also for the compiler
   const int64_t group = device::block_x() % u.groups;
   const int kv_head = int(device::block_x() / u.groups);
   const Rows own = rows_of(p, u, group);
   const int64_t first_row = own.first;
-  const int count = u.counts[group];
+  const int count = device::shuffle(u.counts[group], 0);
   if (count == kRowByRow) {
     if (thread < own.count) take_back(u.served, (first_row + thread) * u.kv_heads + kv_head);
     return;
@@ -58,8 +60,8 @@ attend_union_kernel(AttendParams p, Union u) {
   const int columns =
       int(larger(0, smaller(kHalfColumns, p.q.size[0] * u.group - first_column)));
 
-  const Place* places = u.places + group * u.room + wave * kOwnTokens + lane % kOwnTokens;
-  const Mask* masks = u.masks + group * (u.room / kTile) * u.rows;
+  // 32 bits, because registers are scarce.
+  const uint32_t own_place = uint32_t(group * u.room) + uint32_t(wave * kOwnTokens + lane % kOwnTokens);
   const T* cached_keys = element<const T>(p.k_cache, 0, 0, kv_head, lane * 8);
   const T* cached_values = element<const T>(p.v_cache, 0, 0, kv_head, lane * 8);
   const int tiles = (count + kTile - 1) / kTile;
@@ -75,37 +77,35 @@ attend_union_kernel(AttendParams p, Union u) {
   }
   if (thread < kMaxRows) poisoned[thread] = 0;
 
-  // A wave copies a token's key or value at once, of kOwnTokens tokens.
-  int copy_at[kOwnTokens];
-  DEVICE_UNROLL
-  for (int i = 0; i < kOwnTokens; ++i)
-    copy_at[i] = device::tile_at(wave * kOwnTokens + i, lane);
+  // A wave copies a token's key or value at once, of kOwnTokens tokens. They are eight, so that the
+  // permutation of a row's chunks is by their number.
+  static_assert(kOwnTokens == 8);
+  const int copy_at = device::tile_at(wave * kOwnTokens, lane);
   const auto copy = [&](char* to, const T* from, uint32_t place) {
     DEVICE_UNROLL
     for (int i = 0; i < kOwnTokens; ++i)
-      device::copy_async16(to + copy_at[i], from + uint64_t{device::shuffle(place, i)} * 8, true);
+      device::copy_async16(to + (copy_at ^ (i * 16)) + i * 128,
+                           from + uint64_t{device::shuffle(place, i)} * 8, true);
   };
-  const auto place_of = [&](int tile) {
-    return tile < tiles ? places[tile * kTile] : Place{0, 0};
-  };
+  const auto place_of = [&](int tile) { return u.places[own_place + uint32_t(tile * kTile)]; };
 
   const int column = wave % 4 * 16 + quad;  // and the one 8 below
-  int mask_row[2];                          // of the group; -1: none
+  uint32_t own_mask[2];                     // of the first tile
   DEVICE_UNROLL
   for (int h = 0; h < 2; ++h)
-    mask_row[h] = column + 8 * h < columns ? (first_head + column + 8 * h) / u.group : -1;
+    own_mask[h] = uint32_t(group * (u.room / kTile)) * uint32_t(u.rows) +
+                  uint32_t((first_head + column + 8 * h) / u.group);
   struct TwoMasks {
     Mask of[2];
   };
   const auto masks_of = [&](int tile) {
     TwoMasks m;
     DEVICE_UNROLL
-    for (int h = 0; h < 2; ++h)
-      m.of[h] = tile < tiles && mask_row[h] >= 0 ? masks[tile * u.rows + mask_row[h]] : Mask{{0, 0}};
+    for (int h = 0; h < 2; ++h) m.of[h] = u.masks[own_mask[h] + uint32_t(tile * u.rows)];
     return m;
   };
 
-  float top[2], sum[2];
+  float top[2], sum[2], tile_sum[2];
   DEVICE_UNROLL
   for (int h = 0; h < 2; ++h) {
     top[h] = -device::infinity();
@@ -125,43 +125,58 @@ attend_union_kernel(AttendParams p, Union u) {
     for (int k = 1; k < kDims / 16; ++k)
       device::multiply_64x64x16<T, true>(score, query_tile, at, k);
   };
-  // Scaled and masked: a token that a row does not list has the weight 0, and a live score that is
-  // not finite is NaN. True where a score is far above what its column is taken against.
-  const auto mask_scores = [&](const TwoMasks& listing) {
-    bool exceeds = false;
+  // visit(h, at, live): the scores of this lane, those of a column in the order of the tokens.
+  const auto each_score = [&](const TwoMasks& listing, auto visit) {
     DEVICE_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const float limit = top[h] + kSlack;
+    for (int h = 0; h < 2; ++h)
       DEVICE_UNROLL
       for (int half = 0; half < 2; ++half) {
         const uint32_t bits = listing.of[h].half[half] >> (2 * member);
         DEVICE_UNROLL
         for (int j = 0; j < 4; ++j)
           DEVICE_UNROLL
-          for (int e = 0; e < 2; ++e) {
-            float& s = score[(half * 4 + j) * 4 + h * 2 + e];
-            const bool live = (bits >> (8 * j + e) & 1) != 0;
-            s = live ? device::fma(s, u.scale, s - s) : -device::infinity();  // inf - inf is NaN
-            exceeds = exceeds || s > limit;
-          }
+          for (int e = 0; e < 2; ++e)
+            visit(h, (half * 4 + j) * 4 + h * 2 + e, (bits >> (8 * j + e) & 1) != 0);
       }
+  };
+  // Weights of the scores, 0 where a row does not list the token. True where a column's are far above
+  // what they are taken against, or against nothing.
+  const auto weigh = [&](const TwoMasks& listing, uint32_t (&to)[16]) {
+    float against[2], first = 0.0f;
+    bool grown = false;
+    DEVICE_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const bool none = top[h] == -device::infinity();
+      against[h] = none ? 0.0f : -top[h];
+      grown = grown || (none && (listing.of[h].half[0] | listing.of[h].half[1]) != 0);
+      tile_sum[h] = 0.0f;
     }
-    return exceeds;
+    each_score(listing, [&](int h, int at, bool live) {
+      if (live) tile_sum[h] = device::fma(score[at], 0.0f, tile_sum[h]);  // NaN, if it is not finite
+      const float w = live ? device::exp2_fast(device::fma(score[at], u.scale, against[h])) : 0.0f;
+      tile_sum[h] += w;
+      if (at % 2 == 0)
+        first = w;
+      else
+        to[at / 2] = device::pack_halves<T>(first, w);
+    });
+    return grown || tile_sum[0] > kMostOfTile || tile_sum[1] > kMostOfTile;
   };
   // By a wave, and seldom: what its columns are taken against becomes their largest score, and all
   // sums follow.
-  const auto raise_tops = [&] {
+  const auto raise_tops = [&](const TwoMasks& listing) {
+    float most[2];
+    DEVICE_UNROLL
+    for (int h = 0; h < 2; ++h) most[h] = top[h];
+    each_score(listing, [&](int h, int at, bool live) {
+      if (live) most[h] = device::max(most[h], score[at] * u.scale);
+    });
     DEVICE_UNROLL
     for (int h = 0; h < 2; ++h) {
-      float most = top[h];
-      DEVICE_UNROLL
-      for (int j = 0; j < 8; ++j)
-        DEVICE_UNROLL
-        for (int e = 0; e < 2; ++e) most = device::max(most, score[j * 4 + h * 2 + e]);
-      most = device::max(most, device::shuffle_xor(most, 1));
-      most = device::max(most, device::shuffle_xor(most, 2));
-      const float factor = most == top[h] ? 1.0f : device::exp2_fast(top[h] - most);
-      top[h] = most;
+      most[h] = device::max(most[h], device::shuffle_xor(most[h], 1));
+      most[h] = device::max(most[h], device::shuffle_xor(most[h], 2));
+      const float factor = most[h] == top[h] ? 1.0f : device::exp2_fast(top[h] - most[h]);
+      top[h] = most[h];
       sum[h] *= factor;
       DEVICE_UNROLL
       for (int j = 0; j < 32; ++j)
@@ -169,30 +184,7 @@ attend_union_kernel(AttendParams p, Union u) {
         for (int e = 0; e < 2; ++e) out[j * 4 + h * 2 + e] *= factor;
     }
   };
-  const auto weigh = [&] {
-    DEVICE_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const float against = top[h] == -device::infinity() ? 0.0f : top[h];
-      DEVICE_UNROLL
-      for (int j = 0; j < 8; ++j)
-        DEVICE_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          float& s = score[j * 4 + h * 2 + e];
-          s = device::exp2_fast(s - against);
-          sum[h] += s;
-        }
-    }
-  };
-  uint32_t weight[4][4];
-  const auto pack = [&] {
-    DEVICE_UNROLL
-    for (int k = 0; k < 4; ++k)
-      DEVICE_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int at = (2 * k + i / 2) * 4 + i % 2 * 2;
-        weight[k][i] = device::pack_halves<T>(score[at], score[at + 1]);
-      }
-  };
+  uint32_t weight[16];  // registers of a product: four for 16 tokens
 
   Place value_place = place_of(0), key_place = place_of(1);
   TwoMasks listing = masks_of(0);
@@ -203,6 +195,40 @@ attend_union_kernel(AttendParams p, Union u) {
   device::copy_async_commit();
   value_place = key_place;
   key_place = place_of(2);
+  // Of the next tile's values and of the keys of the one after it.
+  const auto copy_next = [&](int tile) {
+    const int stage = tile % 2;
+    if (tile + 1 < tiles)
+      copy(values + (stage ^ 1) * kTileBytes, cached_values, value_place.value);
+    if (tile + 2 < tiles) copy(keys + stage * kTileBytes, cached_keys, key_place.key);
+    device::copy_async_commit();
+    value_place = key_place;
+    key_place = place_of(tile + 3);
+  };
+  const auto soften = [&](int tile) {
+    if (device::any(weigh(listing, weight))) {
+      raise_tops(listing);
+      weigh(listing, weight);
+    }
+    DEVICE_UNROLL
+    for (int h = 0; h < 2; ++h) sum[h] += tile_sum[h];
+    listing = masks_of(tile + 1);
+  };
+  // The scores of the next tile (behind the last one: of anything), the outputs of this one.
+  const auto multiply = [&](int tile) {
+    const int stage = tile % 2;
+    device::products_begin();
+    issue_scores(stage ^ 1);
+    DEVICE_UNROLL
+    for (int k = 0; k < kTile / 16; ++k)
+      device::multiply_64x256x16<T>(out, weight, value_tile + stage * kTileBytes, k);
+    device::products_commit();
+  };
+  const auto finish = [&] {
+    device::products_wait<0>(score);
+    device::products_wait<0>(out);
+  };
+
   device::copy_async_wait<1>();
   device::fence_async_copies();
   device::sync_block();
@@ -211,41 +237,28 @@ attend_union_kernel(AttendParams p, Union u) {
     issue_scores(0);
     device::products_commit();
     device::products_wait<0>(score);
-    const bool exceeds = mask_scores(listing);
-    if (device::any(exceeds)) raise_tops();
-    weigh();
-    pack();
+    soften(0);
   }
-  listing = masks_of(1);
+  // One warpgroup multiplies while the other one makes weights of its scores.
   for (int tile = 0; tile < tiles; ++tile) {
-    // There: keys of tile + 1, values of this tile. On their way from here on: the next of both.
-    const int stage = tile % 2;
     device::copy_async_wait<0>();
     device::fence_async_copies();
-    device::sync_block();  // also: the buffers of the next are read
-    device::products_begin();
-    issue_scores(stage ^ 1);
-    device::products_commit();
-    if (tile + 1 < tiles)
-      copy(values + (stage ^ 1) * kTileBytes, cached_values, value_place.value);
-    if (tile + 2 < tiles) copy(keys + stage * kTileBytes, cached_keys, key_place.key);
-    device::copy_async_commit();
-    value_place = key_place;
-    key_place = place_of(tile + 3);
-    DEVICE_UNROLL
-    for (int k = 0; k < kTile / 16; ++k)
-      device::multiply_64x256x16<T>(out, weight[k], value_tile + stage * kTileBytes, k);
-    device::products_commit();
-    device::products_wait<1>(score);
-    const bool exceeds = mask_scores(listing);
-    listing = masks_of(tile + 2);
-    if (device::any(exceeds)) {
-      device::products_wait<0>(out);
-      raise_tops();
+    device::sync_block();  // keys of tile + 1 and values of this tile are there; the others are read
+    if (warpgroup == 0) {
+      multiply(tile);
+      copy_next(tile);
+      finish();
+    } else {
+      copy_next(tile);
+      if (tile > 0) soften(tile);
     }
-    weigh();
-    device::products_wait<0>(out);
-    pack();
+    device::sync_block();
+    if (warpgroup == 0) {
+      if (tile + 1 < tiles) soften(tile + 1);
+    } else {
+      multiply(tile);
+      finish();
+    }
   }
   device::copy_async_wait<0>();
   device::sync_block();
@@ -265,7 +278,8 @@ attend_union_kernel(AttendParams p, Union u) {
       *reinterpret_cast<uint32_t*>(queries + device::tile_at(column + 8 * h, j) + member * 4) =
           device::pack_halves<T>(a, b);
     }
-    if (!finite[h] && mask_row[h] >= 0) device::atomic_or(&poisoned[mask_row[h]], 1u);
+    if (!finite[h] && column + 8 * h < columns)
+      device::atomic_or(&poisoned[(first_head + column + 8 * h) / u.group], 1u);
   }
   device::sync_block();
   for (int i = 0; i < 16; ++i) {
@@ -281,9 +295,9 @@ attend_union_kernel(AttendParams p, Union u) {
   }
   DEVICE_UNROLL
   for (int h = 0; h < 2; ++h) {
-    if (!p.lse.data || member != 0 || mask_row[h] < 0 || poisoned[mask_row[h]]) continue;
-    *element<float>(p.lse, first_row + mask_row[h],
-                    kv_head * u.group + (first_head + column + 8 * h) % u.group) =
+    const int at = first_head + column + 8 * h, row = at / u.group;
+    if (!p.lse.data || member != 0 || column + 8 * h >= columns || poisoned[row]) continue;
+    *element<float>(p.lse, first_row + row, kv_head * u.group + at % u.group) =
         sum[h] == 0.0f ? -device::infinity() : top[h] + device::log2(sum[h]);
   }
   if (thread < own.count && poisoned[thread])
@@ -308,6 +322,17 @@ uint32_t chunks_of(const Tensor<4>& cache, int dim) {
   return cache.size[dim] > 1 ? uint32_t(cache.stride[dim] / 8) : 0;
 }
 
+int64_t room_of(const AttendParams& p, int64_t rows) {
+  const int64_t most =
+      std::min<int64_t>(rows * p.tokens.size[1], p.block_table.size[1] * p.k_cache.size[1]);
+  return ((most + kTile - 1) / kTile + kTilesBehind) * kTile;
+}
+// As many as fit beside the masks of the list; none at all, or fewer: 0 and less.
+int window_words(const AttendParams& p, int64_t rows, int64_t room) {
+  const int64_t all = (p.block_table.size[1] * p.k_cache.size[1] + kBits - 1) / kBits;
+  return int(std::min(all, (kListShared - rows * (room / kBits)) / (rows + 2)));
+}
+
 Union make_union(const AttendParams& p, device::Carver& carver) {
   Union u{};
   const int64_t rows = p.q.size[0], kv_heads = p.k_cache.size[2];
@@ -320,11 +345,9 @@ Union make_union(const AttendParams& p, device::Carver& carver) {
   u.key_token = chunks_of(p.k_cache, 1);
   u.value_page = chunks_of(p.v_cache, 0);
   u.value_token = chunks_of(p.v_cache, 1);
-  const int64_t most = std::min<int64_t>(u.rows * p.tokens.size[1],
-                                         p.block_table.size[1] * p.k_cache.size[1]);
-  u.room = (most + kTile - 1) / kTile * kTile;
+  u.room = room_of(p, u.rows);
+  u.window_words = window_words(p, u.rows, u.room);
   u.places = carver.take<Place>(uint64_t(u.groups * u.room));
-  u.listings = carver.take<uint32_t>(uint64_t(u.groups * u.room));
   u.masks = carver.take<Mask>(uint64_t(u.groups * (u.room / kTile) * u.rows));
   u.counts = carver.take<int32_t>(uint64_t(u.groups));
   u.served = carver.take<uint8_t>(uint64_t(rows * kv_heads));
@@ -332,12 +355,18 @@ Union make_union(const AttendParams& p, device::Carver& carver) {
   return u;
 }
 
+size_t list_bytes(const Union& u) {
+  return (size_t(u.rows + 2) * size_t(u.window_words) + size_t(u.rows * (u.room / kBits))) * 4;
+}
+
 template <class T>
 void launch_kernels(const AttendParams& p, const Union& u, void* stream) {
   if (p.tokens.dtype == TK_I64)
-    device::launch(list_kernel<int64_t>, device::Grid{u.groups}, kListThreads, 0, stream, p, u);
+    device::launch(list_kernel<int64_t>, device::Grid{u.groups}, kListThreads, list_bytes(u), stream,
+                   p, u);
   else
-    device::launch(list_kernel<int32_t>, device::Grid{u.groups}, kListThreads, 0, stream, p, u);
+    device::launch(list_kernel<int32_t>, device::Grid{u.groups}, kListThreads, list_bytes(u), stream,
+                   p, u);
   device::launch(attend_union_kernel<T>, blocks(u.groups * u.kv_heads), kThreads, kSharedBytes,
                  stream, p, u);
 }
@@ -350,10 +379,13 @@ bool shares_tiles(const AttendParams& p) {
   if (!device::has_warpgroups() || p.q.size[2] != kDims || most_rows(group) > kMaxRows)
     return false;
   if (!has_places(p.k_cache) || !has_places(p.v_cache)) return false;
+  const int64_t groups = rows * group / kColumns, touched = most_rows(group);
+  const int64_t room = room_of(p, touched);
+  if (window_words(p, touched, room) <= 0) return false;
+  if ((groups + 1) * touched > UINT32_MAX / room) return false;  // numbers of masks and places
   // Neighbours of one request are wanted, and enough of them.
-  const int64_t groups = rows * group / kColumns;
   return rows > kRowsOfRequest * p.block_table.size[0] &&
-         groups * kv_heads >= device::multiprocessors();
+         groups * kv_heads * kFewestShare >= device::multiprocessors();
 }
 
 const uint8_t* plan_tiles(const AttendParams& p, device::Carver& carver) {

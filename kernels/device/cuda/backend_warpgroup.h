@@ -10,6 +10,16 @@ DEVICE_FUNCTION uint64_t tile_descriptor(SharedAddress at) {
   return uint64_t{1} << 62 | uint64_t{1024 >> 4} << 32 | uint64_t{kTileBlockBytes >> 4} << 16 |
          (at & 0x3ffff) >> 4;
 }
+// What is computed of x is computed before what follows: a product, or the wait for one.
+template <class T, int kSize>
+DEVICE_FUNCTION void settle(T (&x)[kSize]) {
+  DEVICE_UNROLL
+  for (int i = 0; i < kSize; ++i)
+    if constexpr (std::is_same_v<T, float>)
+      asm volatile("" : "+f"(x[i])::"memory");
+    else
+      asm volatile("" : "+r"(x[i])::"memory");
+}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 DEVICE_FUNCTION void fence_async_copies() { asm volatile("fence.proxy.async;" ::: "memory"); }
@@ -20,8 +30,7 @@ DEVICE_FUNCTION void products_commit() {
 template <int kOpen, int kSize>
 DEVICE_FUNCTION void products_wait(float (&d)[kSize]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
-  DEVICE_UNROLL
-  for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(d[i])::"memory");
+  settle(d);
 }
 
 // clang-format off
@@ -40,7 +49,7 @@ DEVICE_FUNCTION void products_wait(float (&d)[kSize]) {
     DEVICE_R10(7) "," DEVICE_R10(8) "," DEVICE_R10(9) "," DEVICE_R10(10) "," DEVICE_R10(11) \
     ",%120,%121,%122,%123,%124,%125,%126,%127}, {%128,%129,%130,%131}, %132, p, 1, 1, 1; }" \
     : DEVICE_F16(0), DEVICE_F16(16), DEVICE_F16(32), DEVICE_F16(48), DEVICE_F16(64), DEVICE_F16(80), \
-      DEVICE_F16(96), DEVICE_F16(112) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+      DEVICE_F16(96), DEVICE_F16(112) : "r"(a[4 * k]), "r"(a[4 * k + 1]), "r"(a[4 * k + 2]), "r"(a[4 * k + 3]), "l"(b))
 // clang-format on
 
 template <class T, bool kAdd>
@@ -54,7 +63,7 @@ DEVICE_FUNCTION void multiply_64x64x16(float (&d)[32], SharedAddress a_tile, Sha
     DEVICE_PRODUCT_64("f16");
 }
 template <class T>
-DEVICE_FUNCTION void multiply_64x256x16(float (&d)[128], const uint32_t (&a)[4],
+DEVICE_FUNCTION void multiply_64x256x16(float (&d)[128], const uint32_t (&a)[16],
                                         SharedAddress b_tile, int k) {
   const uint64_t b = tile_descriptor(b_tile + k * 16 * 128);
   if constexpr (std::is_same_v<T, bf16>)
@@ -80,7 +89,7 @@ DEVICE_FUNCTION void multiply_64x64x16(float (&)[32], SharedAddress, SharedAddre
   __trap();
 }
 template <class T>
-DEVICE_FUNCTION void multiply_64x256x16(float (&)[128], const uint32_t (&)[4], SharedAddress, int) {
+DEVICE_FUNCTION void multiply_64x256x16(float (&)[128], const uint32_t (&)[16], SharedAddress, int) {
   __trap();
 }
 #endif

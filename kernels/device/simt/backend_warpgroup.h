@@ -8,6 +8,8 @@ namespace device {
 inline void fence_async_copies() {}
 inline void products_begin() {}
 inline void products_commit() {}
+template <class T, int kSize>
+void settle(T (&)[kSize]) {}
 template <int kOpen, int kSize>
 void products_wait(float (&)[kSize]) {}
 
@@ -40,9 +42,10 @@ void multiply_64x64x16(float (&d)[32], SharedAddress a_tile, SharedAddress b_til
   }
 }
 template <class T>
-void multiply_64x256x16(float (&d)[128], const uint32_t (&a)[4], SharedAddress b_tile, int k,
+void multiply_64x256x16(float (&d)[128], const uint32_t (&weights)[16], SharedAddress b_tile, int k,
                         Site site = Site::current()) {
   const int member = lane() % 4;
+  const uint32_t a[4] = {weights[4 * k], weights[4 * k + 1], weights[4 * k + 2], weights[4 * k + 3]};
   for (int j = 0; j < 32; ++j) {
     uint32_t b[2];
     for (int i = 0; i < 2; ++i) {
