@@ -1,4 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+// qsa.attend for many rows on NVIDIA GPUs of sm_90: as attend_union_sm_80.cu (which calls this
+// where it serves), with larger groups and products of whole warpgroups.
+//
+//   1. list:   a block a group: attend_union_tiles.h.
+//   2. attend: a block a (group, KV head). A group is 128 queries of a KV head, row by row,
+//   whichever
+//              rows they are of (heads of 12 would fill 120 of them otherwise). S = Q K^T and O = P
+//              V with the queries as rows: P goes from one product to the next in registers. Two
+//              warpgroups of 64 queries share the tiles of tokens, and take turns: one multiplies
+//              while the other one makes weights of its scores.
+//   3. rows:   what is left, by the kernel of single rows. A row that is of two groups is left if
+//              either leaves it.
 #include <algorithm>
 #include <cmath>
 
@@ -10,12 +22,14 @@ namespace qsa {
 namespace {
 
 constexpr int kDims = 256;
-constexpr int kThreads = 256;   // two warpgroups
+constexpr int kThreads = 256;  // two warpgroups
+constexpr int kHalfThreads = kThreads / 2;
 constexpr int kHalfColumns = kColumns / 2;  // of a warpgroup
-constexpr int kChunks = kDims / 8;           // of 16 bytes: a token's key or value
+constexpr int kChunks = kDims / 8;          // of 16 bytes: a token's key or value
 constexpr int kTileBytes = kTile * kDims * 2;
 constexpr int kAligned = 1024;
-constexpr float kMostOfTile = 256.0f;  // the sum of a lane's weights of a tile
+constexpr float kMostOfTile =
+    256.0f;  // a lane's sum of weights of a tile, before they are taken against more
 constexpr int64_t kRowsOfRequest = 8;  // at least, on the average
 // One block a multiprocessor, and a third of them in use is still faster than the row kernel.
 constexpr int64_t kFewestShare = 3;
@@ -57,16 +71,16 @@ attend_union_kernel(AttendParams p, Union u) {
   // This warpgroup's columns go on from the first row's head `first_head`.
   const int64_t first_column = group * kColumns + warpgroup * kHalfColumns;
   const int first_head = int(first_column - first_row * u.group);
-  const int columns =
-      int(larger(0, smaller(kHalfColumns, p.q.size[0] * u.group - first_column)));
+  const int columns = int(larger(0, smaller(kHalfColumns, p.q.size[0] * u.group - first_column)));
 
   // 32 bits, because registers are scarce.
-  const uint32_t own_place = uint32_t(group * u.room) + uint32_t(wave * kOwnTokens + lane % kOwnTokens);
+  const uint32_t own_place =
+      uint32_t(group * u.room) + uint32_t(wave * kOwnTokens + lane % kOwnTokens);
   const T* cached_keys = element<const T>(p.k_cache, 0, 0, kv_head, lane * 8);
   const T* cached_values = element<const T>(p.v_cache, 0, 0, kv_head, lane * 8);
   const int tiles = (count + kTile - 1) / kTile;
 
-  for (int i = thread % 128; i < kHalfColumns * kChunks; i += 128) {
+  for (int i = thread % kHalfThreads; i < kHalfColumns * kChunks; i += kHalfThreads) {
     const int column = i / kChunks, chunk = i % kChunks;
     const bool real = column < columns;
     const int at = real ? first_head + column : 0;
@@ -128,20 +142,18 @@ attend_union_kernel(AttendParams p, Union u) {
   // visit(h, at, live): the scores of this lane, those of a column in the order of the tokens.
   const auto each_score = [&](const TwoMasks& listing, auto visit) {
     DEVICE_UNROLL
-    for (int h = 0; h < 2; ++h)
+    for (int h = 0; h < 2; ++h) DEVICE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t bits = listing.of[h].half[half] >> (2 * member);
       DEVICE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const uint32_t bits = listing.of[h].half[half] >> (2 * member);
-        DEVICE_UNROLL
-        for (int j = 0; j < 4; ++j)
-          DEVICE_UNROLL
-          for (int e = 0; e < 2; ++e)
-            visit(h, (half * 4 + j) * 4 + h * 2 + e, (bits >> (8 * j + e) & 1) != 0);
-      }
+      for (int j = 0; j < 4; ++j) DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e)
+        visit(h, (half * 4 + j) * 4 + h * 2 + e, (bits >> (8 * j + e) & 1) != 0);
+    }
   };
-  // Weights of the scores, 0 where a row does not list the token. True where a column's are far above
-  // what they are taken against, or against nothing.
-  const auto weigh = [&](const TwoMasks& listing, uint32_t (&to)[16]) {
+  // Weights of the scores, 0 where a row does not list the token. True where a column's are far
+  // above what they are taken against, or against nothing.
+  const auto weigh = [&](const TwoMasks& listing, uint32_t(&to)[16]) {
     float against[2], first = 0.0f;
     bool grown = false;
     DEVICE_UNROLL
@@ -152,7 +164,8 @@ attend_union_kernel(AttendParams p, Union u) {
       tile_sum[h] = 0.0f;
     }
     each_score(listing, [&](int h, int at, bool live) {
-      if (live) tile_sum[h] = device::fma(score[at], 0.0f, tile_sum[h]);  // NaN, if it is not finite
+      if (live)
+        tile_sum[h] = device::fma(score[at], 0.0f, tile_sum[h]);  // NaN, if it is not finite
       const float w = live ? device::exp2_fast(device::fma(score[at], u.scale, against[h])) : 0.0f;
       tile_sum[h] += w;
       if (at % 2 == 0)
@@ -179,9 +192,8 @@ attend_union_kernel(AttendParams p, Union u) {
       top[h] = most[h];
       sum[h] *= factor;
       DEVICE_UNROLL
-      for (int j = 0; j < 32; ++j)
-        DEVICE_UNROLL
-        for (int e = 0; e < 2; ++e) out[j * 4 + h * 2 + e] *= factor;
+      for (int j = 0; j < 32; ++j) DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) out[j * 4 + h * 2 + e] *= factor;
     }
   };
   uint32_t weight[16];  // registers of a product: four for 16 tokens
@@ -198,8 +210,7 @@ attend_union_kernel(AttendParams p, Union u) {
   // Of the next tile's values and of the keys of the one after it.
   const auto copy_next = [&](int tile) {
     const int stage = tile % 2;
-    if (tile + 1 < tiles)
-      copy(values + (stage ^ 1) * kTileBytes, cached_values, value_place.value);
+    if (tile + 1 < tiles) copy(values + (stage ^ 1) * kTileBytes, cached_values, value_place.value);
     if (tile + 2 < tiles) copy(keys + stage * kTileBytes, cached_keys, key_place.key);
     device::copy_async_commit();
     value_place = key_place;
@@ -243,7 +254,8 @@ attend_union_kernel(AttendParams p, Union u) {
   for (int tile = 0; tile < tiles; ++tile) {
     device::copy_async_wait<0>();
     device::fence_async_copies();
-    device::sync_block();  // keys of tile + 1 and values of this tile are there; the others are read
+    device::sync_block();  // keys of tile + 1 and values of this tile are there; the others are
+                           // read
     if (warpgroup == 0) {
       multiply(tile);
       copy_next(tile);
@@ -274,7 +286,8 @@ attend_union_kernel(AttendParams p, Union u) {
     DEVICE_UNROLL
     for (int j = 0; j < 32; ++j) {
       const float a = out[j * 4 + h * 2] * factor, b = out[j * 4 + h * 2 + 1] * factor;
-      finite[h] = finite[h] && device::abs(a) < device::infinity() && device::abs(b) < device::infinity();
+      finite[h] =
+          finite[h] && device::abs(a) < device::infinity() && device::abs(b) < device::infinity();
       *reinterpret_cast<uint32_t*>(queries + device::tile_at(column + 8 * h, j) + member * 4) =
           device::pack_halves<T>(a, b);
     }
@@ -285,8 +298,8 @@ attend_union_kernel(AttendParams p, Union u) {
   for (int i = 0; i < 16; ++i) {
     const int from = wave % 4 * 16 + i, row = (first_head + from) / u.group;
     if (from >= columns || poisoned[row]) continue;
-    T* to = element<T>(p.output, first_row + row,
-                       kv_head * u.group + (first_head + from) % u.group, lane * 8);
+    T* to = element<T>(p.output, first_row + row, kv_head * u.group + (first_head + from) % u.group,
+                       lane * 8);
     const Pack<T> chunk = *reinterpret_cast<const Pack<T>*>(queries + device::tile_at(from, lane));
     if (u.packed_output)
       *reinterpret_cast<Pack<T>*>(to) = chunk;
@@ -362,11 +375,11 @@ size_t list_bytes(const Union& u) {
 template <class T>
 void launch_kernels(const AttendParams& p, const Union& u, void* stream) {
   if (p.tokens.dtype == TK_I64)
-    device::launch(list_kernel<int64_t>, device::Grid{u.groups}, kListThreads, list_bytes(u), stream,
-                   p, u);
+    device::launch(list_kernel<int64_t>, device::Grid{u.groups}, kListThreads, list_bytes(u),
+                   stream, p, u);
   else
-    device::launch(list_kernel<int32_t>, device::Grid{u.groups}, kListThreads, list_bytes(u), stream,
-                   p, u);
+    device::launch(list_kernel<int32_t>, device::Grid{u.groups}, kListThreads, list_bytes(u),
+                   stream, p, u);
   device::launch(attend_union_kernel<T>, blocks(u.groups * u.kv_heads), kThreads, kSharedBytes,
                  stream, p, u);
 }

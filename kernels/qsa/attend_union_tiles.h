@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first step of attend_union_sm_90.cu, which alone includes this: a block a group of rows finds which tokens its
-// rows list together, where they lie, and whether it pays to read them together.
+// The first step of attend_union_sm_90.cu, which alone includes this: a block a group of rows finds
+// which tokens its rows list together, where they lie, and whether it pays to read them together.
 #pragma once
 
 #include "device/nvidia.h"
@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kMaxRows = 32;  // of a group: bits of a word
 constexpr int kTile = 64;     // tokens
-constexpr int kTilesBehind = 3;  // that nobody lists: what reads ahead need not look where the end is
+constexpr int kTilesBehind =
+    3;  // that nobody lists: what reads ahead need not look where the end is
 // A token of the list costs this share of what a token of a single row costs in the row kernel.
 constexpr float kUnionCost = 1.3f;
 constexpr int kColumns = 128;  // of a group: queries of a KV head, row by row
@@ -41,9 +42,9 @@ struct Union {
   int window_words;  // of a row's bitmap: tokens that are sorted out at once
   Place* places;     // [groups, room]
   Mask* masks;       // [groups, room / kTile, rows]
-  int32_t* counts;     // [groups]: tokens, or kRowByRow
-  uint8_t* served;     // [R,Hkv]
-  float scale;         // D^-0.5 * log2(e)
+  int32_t* counts;   // [groups]: tokens, or kRowByRow
+  uint8_t* served;   // [R,Hkv]
+  float scale;       // D^-0.5 * log2(e)
   bool packed_output;
 };
 constexpr int32_t kRowByRow = -1;
@@ -66,10 +67,10 @@ list_kernel(AttendParams p, Union u) {
   DEVICE_SHARED(int, scratch, 32);
   const int words = u.window_words, window_tokens = words * kBits;
   const int list_words = int(u.room / kBits);
-  uint32_t* const bits = device::data(shared);         // [row][word] of the window
-  uint32_t* const any_row = bits + u.rows * words;     // [word]
-  uint32_t* const before = any_row + words;            // [word]: tokens of the list before it
-  uint32_t* const row_masks = before + words;          // [row][word] of the list
+  uint32_t* const bits = device::data(shared);      // [row][word] of the window
+  uint32_t* const any_row = bits + u.rows * words;  // [word]
+  uint32_t* const before = any_row + words;         // [word]: tokens of the list before it
+  uint32_t* const row_masks = before + words;       // [row][word] of the list
   const int thread = device::thread();
   const int64_t group = device::block_x();
   const Rows own_rows = rows_of(p, u, group);
@@ -90,7 +91,8 @@ list_kernel(AttendParams p, Union u) {
 
   // All listed tokens, kListAhead neighbours of a row a time: visit(row, tokens). -1 is none.
   const auto each_tokens = [&](auto visit) {
-    for (int base = thread * kListAhead; together && base < width; base += kListThreads * kListAhead)
+    for (int base = thread * kListAhead; together && base < width;
+         base += kListThreads * kListAhead)
       for (int from = 0; from < rows; from += kListRows) {
         int token[kListRows][kListAhead];
         DEVICE_UNROLL
@@ -110,7 +112,7 @@ list_kernel(AttendParams p, Union u) {
   };
   int last_window = together ? 0 : -1;
   if (capacity > window_tokens) {
-    each_tokens([&](int, const int (&token)[kListAhead]) {
+    each_tokens([&](int, const int(&token)[kListAhead]) {
       for (const int t : token)
         last_window = device::max(last_window, t < 0 ? -1 : t / window_tokens);
     });
@@ -126,7 +128,7 @@ list_kernel(AttendParams p, Union u) {
     device::sync_block();  // the readers of the previous window are done
     for (int i = thread; i < rows * words; i += kListThreads) bits[i] = 0;
     device::sync_block();
-    each_tokens([&](int r, const int (&token)[kListAhead]) {
+    each_tokens([&](int r, const int(&token)[kListAhead]) {
       const auto add = [&](uint32_t at, uint32_t some) {
         if (device::atomic_or(&bits[r * words + int(at / kBits)], some << at % kBits) &
             some << at % kBits)
