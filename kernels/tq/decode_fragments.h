@@ -85,30 +85,24 @@ DEVICE_FUNCTION void load_key_words(SharedAddress codes, int member,
     load_bits<kKeyBits * kDim / 4>(codes, kKeyBits * kDim / 4 * member, w);
   } else if constexpr (kKeyBits == 3) {
     const SharedAddress own = codes + static_cast<uint32_t>(kWords * 4 * member);
-    if (codes & 2) {
-      uint32_t low = device::load_shared4(own - 2);
-      DEVICE_UNROLL
-      for (int i = 0; i < kWords; ++i) {
-        const uint32_t high = device::load_shared4(own + 4 * i + 2);
-        w[i] = device::permute_bytes(low, high, 0x5432);
-        low = high;
-      }
-    } else {
-      DEVICE_UNROLL
-      for (int i = 0; i < kWords; ++i) w[i] = device::load_shared4(own + 4 * i);
+    const SharedAddress down = own & ~SharedAddress{3};
+    const uint32_t shift = static_cast<uint32_t>(own & 2) * 8;
+    uint32_t low = device::load_shared4(down);
+    DEVICE_UNROLL
+    for (int i = 0; i < kWords; ++i) {
+      const uint32_t high = device::load_shared4(down + 4 * i + 4);  // the last: the norm
+      w[i] = device::funnel_shift_right(low, high, shift);
+      low = high;
     }
   } else {
-    const SharedAddress own = codes + static_cast<uint32_t>(4 * member);
-    if (kKeyBits == 4 && (codes & 2)) {
-      DEVICE_UNROLL
-      for (int i = 0; i < kWords; ++i)
-        w[i] = device::permute_bytes(device::load_shared4(own + 16 * i - 2),
-                                     device::load_shared4(own + 16 * i + 2), 0x5432);
-    } else {
-      DEVICE_UNROLL
-      for (int i = 0; i < kWords; ++i) w[i] = device::load_shared4(own + 16 * i);
-    }
+    DEVICE_UNROLL
+    for (int i = 0; i < kWords; ++i)
+      w[i] = load_split_word(codes + static_cast<uint32_t>(4 * member + 16 * i));
   }
+}
+// A member's codes of fp8 keys for step k.
+DEVICE_FUNCTION uint32_t load_fp8_word(SharedAddress codes, int member, int k) {
+  return device::load_shared4(codes + static_cast<uint32_t>(4 * member + 16 * k));
 }
 
 // The table of pairs: entry e (the two codes' bits) of kEntryBytes, a copy for each of 16 lanes, so
@@ -197,31 +191,30 @@ DEVICE_FUNCTION void load_48_bits(SharedAddress a, uint32_t (&w)[2]) {
   w[1] = x1 >> shift;
 }
 
-// Fields of the tokens whose codes start at `even` and `odd`. For 4-bit codes of 128 dimensions
-// these are multiples of 4 or off by 2, and a lane has the words group and group + 8; otherwise its
-// codes are contiguous.
-template <int kValueBits, int kDim, int kEvenOff, int kOddOff>
+// Fields of the tokens whose codes start at `even` and `odd`. For 4-bit codes of 128 dimensions a
+// lane has the words group and group + 8 (kAligned: they are words in memory, too; otherwise an
+// address may be off by two bytes); in other cases its codes are contiguous.
+template <int kValueBits, int kDim, bool kAligned>
 DEVICE_FUNCTION void load_fields(SharedAddress even, SharedAddress odd, int group,
                                  uint32_t (&fields)[20]) {
   using device::load_shared4;
   using device::permute_bytes;
   if constexpr (kDim == 128 && kValueBits == 4) {
+    // The lower halves lie in the words at `even` and `odd` or in the upper halves of those before.
+    const uint32_t even_off = even & 2, odd_off = odd & 2;
+    const uint32_t low_at = kAligned ? kLowHalves : kLowHalves + even_off * 0x11 + odd_off * 0x1100;
+    const uint32_t high_at = kAligned ? kHighHalves : kHighHalves - even_off * 0x11 - odd_off * 0x1100;
+    const uint32_t at = static_cast<uint32_t>(4 * group);
+    const SharedAddress a = (kAligned ? even : even & ~SharedAddress{3}) + at;
+    const SharedAddress b = (kAligned ? odd : odd & ~SharedAddress{3}) + at;
+    const SharedAddress a_high = a + 2 * even_off, b_high = b + 2 * odd_off;
     DEVICE_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const uint32_t at = static_cast<uint32_t>(4 * group + 32 * i);
-      const SharedAddress a = even + at, b = odd + at;
-      uint32_t low, high;  // halfwords of both tokens
-      if constexpr (kEvenOff && kOddOff) {
-        low = permute_bytes(load_shared4(a - 2), load_shared4(b - 2), kHighHalves);
-        high = permute_bytes(load_shared4(a + 2), load_shared4(b + 2), kLowHalves);
-      } else {
-        const uint32_t x = kEvenOff ? load_split_word(a) : load_shared4(a);
-        const uint32_t y = kOddOff ? load_split_word(b) : load_shared4(b);
-        low = permute_bytes(x, y, kLowHalves);
-        high = permute_bytes(x, y, kHighHalves);
-      }
-      nibbles(low, fields + 8 * i);
-      nibbles(high, fields + 8 * i + 4);
+      const uint32_t x = load_shared4(a + 32 * i), y = load_shared4(b + 32 * i);
+      const uint32_t x_high = kAligned ? x : load_shared4(a_high + 32 * i);
+      const uint32_t y_high = kAligned ? y : load_shared4(b_high + 32 * i);
+      nibbles(permute_bytes(x, y, low_at), fields + 8 * i);
+      nibbles(permute_bytes(x_high, y_high, high_at), fields + 8 * i + 4);
     }
   } else {
     constexpr int kBits = kValueBits * kDim / 8;  // at most 48

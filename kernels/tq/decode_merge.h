@@ -56,6 +56,7 @@ merge_partials(PartialMergeParams p) {
     first = part_of(cut, before);
     count = part_of(cut, before + stages - 1) - first + 1;
   }
+  device::await_launch_before();
   const auto slot = [&](int i) {
     const int64_t part =
         count == 1 ? int64_t{2} * p.schedule.parts + row : int64_t{2} * (first + i) + (i == 0);

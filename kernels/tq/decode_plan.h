@@ -57,7 +57,8 @@ struct StreamParams {
 struct StageInfo {
   int row, stage, stages;            // of the sequence; stage: which, stages: how many it has
   int tokens;                        // of the sequence
-  int64_t offsets[kMostStageTiles];  // of its tiles in the cache; -1: no such tile, or no such page
+  int live[kMostStageTiles];         // tokens of its tiles; 0: no such tile, or no such page
+  int64_t offsets[kMostStageTiles];  // of its tiles in the cache; -1: none
 };
 
 // Copies `bytes` of a tile, 16 bytes a thread and step.
@@ -114,7 +115,7 @@ class Planner {
     const int in_batch = tile % device::kWave;
     if (entered || in_batch == 0) next_batch(row, tokens, tile / device::kWave, entered);
     if (lane >= in_batch && lane < in_batch + p_.schedule.stage_tiles)
-      info->offsets[lane - in_batch] = offset_;
+      info->offsets[lane - in_batch] = offset_, info->live[lane - in_batch] = live_;
     if (lane == 0)
       info->row = row, info->stage = stage, info->stages = stages, info->tokens = tokens;
     device::sync_wave();
@@ -130,6 +131,9 @@ class Planner {
     const int in_page = (batch * device::kWave + device::lane()) % p_.schedule.page_tiles;
     offset_ =
         id < 0 || id >= p_.blocks ? -1 : id * p_.block_stride + in_page * p_.tile.bytes_of_tile;
+    live_ = offset_ < 0
+                ? 0
+                : tokens_from(p_.schedule, tokens, batch * device::kWave + device::lane());
   }
   DEVICE_FUNCTION int64_t load_id(int row, int tiles, int batch) const {
     const int tile = batch * device::kWave + device::lane();
@@ -141,6 +145,7 @@ class Planner {
 
   const StreamParams& p_;
   int64_t offset_ = -1, next_id_ = -1;
+  int live_ = 0;
 };
 
 }  // namespace tq

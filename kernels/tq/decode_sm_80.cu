@@ -250,7 +250,7 @@ struct DecodeSm80 {
     s.scores_at = plan.scores_at;
     s.ring_at = plan.ring_at;
     with_instance(plan, [&](auto key, auto value, auto dim, auto packed) {
-      device::launch(decode_stream<key(), value(), dim(), packed()>,
+      device::launch_early(decode_stream<key(), value(), dim(), packed()>,
                      device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1}, kStreamThreads,
                      static_cast<size_t>(plan.shared_bytes), call.stream, s);
     });
@@ -266,7 +266,7 @@ struct DecodeSm80 {
     m.head_waves = plan.parts >= 16 * plan.batch ? kMergeWaves : 1;
     const int64_t heads_of_block = kMergeWaves / m.head_waves;
     with_dim(plan.head_dim, [&](auto dim) {
-      device::launch(merge_partials<dim()>,
+      device::launch_early(merge_partials<dim()>,
                      device::Grid{(items + heads_of_block - 1) / heads_of_block, 1, 1},
                      kMergeThreads, 0, call.stream, m);
     });

@@ -56,10 +56,11 @@ class Stream {
   }
 
   DEVICE_FUNCTION void run(StageInfo* infos) {
+    device::allow_next_launch();
     const Runs runs = runs_of(p_.schedule);
     const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
     const int part = device::block_x();
-    if (part >= cut.parts) return;
+    if (part >= cut.parts) return device::await_launch_before();
     const int begin = first_stage(cut, part), stages = first_stage(cut, part + 1) - begin;
     if (wave_ == 0) {
       const Place place = find_stage(p_.schedule, runs, begin);
@@ -90,6 +91,7 @@ class Stream {
           const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
           key_constant = p_.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
         }
+        device::await_launch_before();  // for the queries
       }
       if (p_.ring == 4)
         device::copy_async_wait<2>();
@@ -136,19 +138,25 @@ class Stream {
         }
         segment.last = info->stage;
         DEVICE_ROLLED
-        for (int d = 0; d < p_.depth; ++d) {
-          const int tile = wave_tile_ + d * p_.wave_tiles;
-          const bool live = wave_tile_ < p_.wave_tiles && info->offsets[tile] >= 0;
-          const SharedAddress here =
-              slots + static_cast<uint32_t>(at * stage_bytes + d * p_.wave_tiles * p_.tile.bytes);
+        for (int d = 0; d < p_.depth; d += Math::kTiles) {
+          int live[Math::kTiles];  // tokens of the wave's tiles
+          SharedAddress here[Math::kTiles];
+          int all_live = kTileTokens, some_live = 0;
+          DEVICE_UNROLL
+          for (int t = 0; t < Math::kTiles; ++t) {
+            const bool there = wave_tile_ < p_.wave_tiles && d + t < p_.depth;
+            const int tile = wave_tile_ + (there ? d + t : 0) * p_.wave_tiles;
+            live[t] = there ? info->live[tile] : 0;
+            here[t] = slots + static_cast<uint32_t>(at * stage_bytes +
+                                                    (tile - wave_tile_) * p_.tile.bytes);
+            all_live = device::min(all_live, live[t]), some_live |= live[t];
+          }
           float s[4] = {}, squares[2] = {};
-          if (live) math_.dot_products(p_, here, lane_table, s, squares);
+          if (some_live) math_.dot_products(p_, here, lane_table, s, squares);
           if (kDim == 128 && p_.halves > 1) add_other_half(i * p_.depth + d, s, squares);
-          if (live)
-            math_.attend(p_, here,
-                         tokens_from(p_.schedule, info->tokens,
-                                     segment.last * p_.schedule.stage_tiles + tile),
-                         s, squares, key_constant, state_);
+          if (some_live)
+            math_.attend(p_, here, Math::own_tile() ? live[Math::kTiles - 1] : live[0],
+                         all_live == kTileTokens, s, squares, key_constant, state_);
         }
       }
       at = at + 1 == p_.ring ? 0 : at + 1;
@@ -186,7 +194,7 @@ class Stream {
     if (wave_tile_ != 0) return;
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
     DEVICE_UNROLL
-    for (int mask = 4; mask < device::kWave; mask *= 2) DEVICE_UNROLL
+    for (int mask = kPacked ? 2 : 4; mask < device::kWave; mask *= 2) DEVICE_UNROLL
     for (int c = 0; c < 2; ++c) {
       state_.sum[c] += device::shuffle_xor(state_.sum[c], mask);
       state_.zero[c] += device::shuffle_xor(state_.zero[c], mask);

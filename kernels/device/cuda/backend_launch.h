@@ -60,8 +60,8 @@ inline void copy_memory(void* to, const void* from, size_t bytes, void* stream) 
 
 // Enqueues kernel(arguments...) and returns.
 template <class... Params, class... Arguments>
-void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
-            void* stream, Arguments&&... arguments) {
+void enqueue(bool early, void (*kernel)(Params...), Grid grid, int threads,
+             size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
   static_assert(sizeof...(Params) == sizeof...(Arguments),
                 "a kernel is launched with all of its parameters");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
@@ -84,14 +84,37 @@ void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_sh
   const cudaError_t error = std::apply(
       [&](auto&... value) {
         void* pointers[] = {static_cast<void*>(&value)..., nullptr};
-        const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
-                          static_cast<unsigned>(grid.z));
-        return cudaLaunchKernel(entry, blocks, dim3(static_cast<unsigned>(threads)), pointers,
-                                dynamic_shared_bytes, static_cast<cudaStream_t>(stream));
+        cudaLaunchAttribute attribute{};
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config{};
+        config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                              static_cast<unsigned>(grid.z));
+        config.blockDim = dim3(static_cast<unsigned>(threads));
+        config.dynamicSmemBytes = dynamic_shared_bytes;
+        config.stream = static_cast<cudaStream_t>(stream);
+        config.attrs = &attribute;
+        config.numAttrs = early ? 1 : 0;
+        return cudaLaunchKernelExC(&config, entry, pointers);
       },
       values);
   if (error != cudaSuccess)
     launch_failed(entry, "not launched", error, grid, threads, dynamic_shared_bytes);
+}
+template <class... Params, class... Arguments>
+void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
+            void* stream, Arguments&&... arguments) {
+  enqueue(false, kernel, grid, threads, dynamic_shared_bytes, stream,
+          std::forward<Arguments>(arguments)...);
+}
+// GPUs before sm_90 know nothing of early starts.
+template <class... Params, class... Arguments>
+void launch_early(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
+                  void* stream, Arguments&&... arguments) {
+  const bool early =
+      !planning() && device_attribute(cudaDevAttrComputeCapabilityMajor, 0) >= 9;
+  enqueue(early, kernel, grid, threads, dynamic_shared_bytes, stream,
+          std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace device
