@@ -14,7 +14,6 @@ namespace tq {
 // registers are shared out in fours of waves.)
 inline constexpr int kWaves = 8, kStreamThreads = kWaves * device::kWave;
 inline constexpr int kMostRing = 4;
-inline constexpr int kMostStageTiles = 16;
 inline constexpr int kStreamBlocks = 2;  // of a multiprocessor
 
 // How a tile comes from the cache: `runs` runs of contiguous bytes that are laid end to end in
@@ -53,22 +52,26 @@ struct StreamParams {
   int merge_at, scores_at, ring_at;  // in shared memory, behind the pair table
 };
 
-// What all waves know of a stage.
-struct StageInfo {
-  int row, stage, stages;            // of the sequence; stage: which, stages: how many it has
-  int tokens;                        // of the sequence
-  int live[kMostStageTiles];         // tokens of its tiles; 0: no such tile, or no such page
-  int64_t offsets[kMostStageTiles];  // of its tiles in the cache; -1: none
+// What all waves know of the stages that come next, up to a waveful of tiles of one sequence.
+struct TileInfo {
+  int64_t offset;   // in the cache
+  int bytes, live;  // to copy, and tokens; 0: no such tile, or no such page
 };
+struct Batch {
+  int row, first, count;  // of the sequence, its first stage, and how many
+  int stages, tokens;     // of the whole sequence
+  TileInfo tiles[device::kWave];
+};
+// A stage is copied up to kMostRing - 1 turns before its own, and what is behind it is planned then.
+inline constexpr int kBatches = kMostRing + 2;
 
-// Copies `bytes` of a tile, 16 bytes a thread and step.
+// Copies `bytes` of a tile, 16 bytes a thread and step; `to` and `from` are the thread's own where
+// the tile is one run.
 DEVICE_FUNCTION void copy_tile(const TileLayout& tile, int bytes, SharedAddress to,
                                const uint8_t* from) {
   constexpr int kStep = kStreamThreads * 16;
   int left = bytes - device::thread() * 16;
   if (tile.runs == 1) {
-    to += static_cast<uint32_t>(device::thread() * 16);
-    from += device::thread() * 16;
     DEVICE_ROLLED
     for (; left > 0; left -= 4 * kStep, to += 4 * kStep, from += 4 * kStep) {
       device::copy_async16_at<0>(to, from);
@@ -80,72 +83,67 @@ DEVICE_FUNCTION void copy_tile(const TileLayout& tile, int bytes, SharedAddress 
     DEVICE_ROLLED
     for (; left > 0; left -= kStep) {
       const int at = bytes - left, run = at / tile.run_bytes;
-      device::copy_async16_at<0>(to + static_cast<uint32_t>(at),
+      device::copy_async16_at<0>(to + static_cast<uint32_t>(bytes - left),
                                  from + run * tile.run_stride + (at - run * tile.run_bytes));
     }
   }
 }
 
-// Finds the stages of a block, one after another; the work of one wave.
+// Finds the stages of a block, one batch after another; the work of one wave.
 class Planner {
  public:
   DEVICE_FUNCTION explicit Planner(const StreamParams& p) : p_(p) {}
 
-  // The stage behind `last`, or the one that `info` names already.
-  DEVICE_FUNCTION void plan(const StageInfo* last, StageInfo* info) {
-    int row, stage, stages, tokens;
-    bool entered = true;  // a sequence that the stage before is not of
-    if (last) {
-      row = last->row, stage = last->stage + 1, stages = last->stages, tokens = last->tokens;
-      entered = stage == stages;
-      if (entered) {
-        do row += 1;
-        while (stages_of(p_.schedule, row) == 0);
-        stage = 0;
-      }
-    } else {
-      row = info->row, stage = info->stage;
-      device::sync_wave();  // it is written below
-    }
-    if (entered) {
-      tokens = tokens_of(p_.schedule, row);
-      stages = stages_of(p_.schedule, row);
-    }
-    const int lane = device::lane(), tile = stage * p_.schedule.stage_tiles;
-    const int in_batch = tile % device::kWave;
-    if (entered || in_batch == 0) next_batch(row, tokens, tile / device::kWave, entered);
-    if (lane >= in_batch && lane < in_batch + p_.schedule.stage_tiles)
-      info->offsets[lane - in_batch] = offset_, info->live[lane - in_batch] = live_;
-    if (lane == 0)
-      info->row = row, info->stage = stage, info->stages = stages, info->tokens = tokens;
-    device::sync_wave();
+  DEVICE_FUNCTION void begin(const Place& place, Batch* to) {
+    enter(place.row, place.stage, to);
+  }
+  // The batch behind `last`.
+  DEVICE_FUNCTION void plan(const Batch& last, Batch* to) {
+    int row = last.row;
+    const int stage = last.first + last.count;
+    if (stage < last.stages) return fill(row, stage, last.stages, last.tokens, to);
+    do row += 1;
+    while (stages_of(p_.schedule, row) == 0);
+    enter(row, 0, to);
   }
 
  private:
-  // A lane has a tile of a batch. Page ids are loaded a batch ahead, but for the first two of a
-  // sequence, and not looked at before their turn.
-  DEVICE_FUNCTION void next_batch(int row, int tokens, int batch, bool entered) {
-    const int tiles = tiles_of(p_.schedule, tokens);
-    const int64_t id = entered ? load_id(row, tiles, batch) : next_id_;
-    next_id_ = load_id(row, tiles, batch + 1);
-    const int in_page = (batch * device::kWave + device::lane()) % p_.schedule.page_tiles;
-    offset_ =
-        id < 0 || id >= p_.blocks ? -1 : id * p_.block_stride + in_page * p_.tile.bytes_of_tile;
-    live_ = offset_ < 0
-                ? 0
-                : tokens_from(p_.schedule, tokens, batch * device::kWave + device::lane());
+  DEVICE_FUNCTION void enter(int row, int stage, Batch* to) {
+    const int tokens = tokens_of(p_.schedule, row);
+    next_id_ = load_id(row, tokens, stage);
+    fill(row, stage, stages_of(p_.schedule, row), tokens, to);
   }
-  DEVICE_FUNCTION int64_t load_id(int row, int tiles, int batch) const {
-    const int tile = batch * device::kWave + device::lane();
-    if (tile >= tiles) return -1;
-    return load_index(
-        p_.table.ids.data, p_.table.ids.dtype,
-        row * p_.table.ids.stride[0] + tile / p_.schedule.page_tiles * p_.table.ids.stride[1]);
+  // A lane has a tile. Page ids are loaded a batch ahead, but for the first of a sequence.
+  DEVICE_FUNCTION void fill(int row, int stage, int stages, int tokens, Batch* to) {
+    const Schedule& s = p_.schedule;
+    const int lane = device::lane(), tile = stage * s.stage_tiles + lane;
+    const int count = device::min(device::kWave / s.stage_tiles, stages - stage);
+    const int in_page = tile - s.page_of(tile) * s.page_tiles, id = next_id_;
+    TileInfo info{};
+    if (id >= 0) {
+      info.offset = id * p_.block_stride + in_page * p_.tile.bytes_of_tile;
+      // The bytes behind a page are another page's, or nobody's.
+      info.bytes = in_page + 1 == s.page_tiles ? p_.tile.last_bytes : p_.tile.bytes;
+      info.live = tokens_from(s, tokens, tile);
+    }
+    to->tiles[lane] = info;
+    if (lane == 0)
+      to->row = row, to->first = stage, to->count = count, to->stages = stages, to->tokens = tokens;
+    next_id_ = load_id(row, tokens, stage + count);
+  }
+  // Of the lane's tile of the batch at `stage`; -1: none.
+  DEVICE_FUNCTION int load_id(int row, int tokens, int stage) const {
+    const Schedule& s = p_.schedule;
+    const int tile = stage * s.stage_tiles + device::lane();
+    if (tile >= tiles_of(s, tokens)) return -1;
+    const int64_t id =
+        load_index(p_.table.ids.data, p_.table.ids.dtype,
+                   row * p_.table.ids.stride[0] + s.page_of(tile) * p_.table.ids.stride[1]);
+    return id < 0 || id >= p_.blocks ? -1 : static_cast<int>(id);
   }
 
   const StreamParams& p_;
-  int64_t offset_ = -1, next_id_ = -1;
-  int live_ = 0;
+  int next_id_ = -1;
 };
 
 }  // namespace tq

@@ -8,6 +8,7 @@
 // for the one that it leaves unended; a sequence that it has whole goes to slot 2 * parts + row.
 #pragma once
 
+#include "qsa/divider.h"
 #include "tq/elements.h"
 
 namespace tq {
@@ -22,6 +23,11 @@ struct Schedule {
   int stage_tiles;
   int parts;         // blocks of the grid
   int least_stages;  // of a block, where there are not enough for all
+  qsa::Divider by_page_tiles{1}, by_stage_tiles{1};
+
+  DEVICE_FUNCTION int page_of(int tile) const {
+    return static_cast<int>(by_page_tiles(static_cast<uint32_t>(tile)));
+  }
 };
 
 DEVICE_FUNCTION int tokens_of(const Schedule& s, int row) {
@@ -36,12 +42,12 @@ DEVICE_FUNCTION int tiles_of(const Schedule& s, int tokens) {
 DEVICE_FUNCTION int tokens_from(const Schedule& s, int tokens, int tile) {
   if (s.page == s.page_tiles * kTileTokens)
     return device::min(tokens - tile * kTileTokens, kTileTokens);
-  const int in_page = tile % s.page_tiles * kTileTokens;
-  return device::min(device::min(s.page - in_page, tokens - tile / s.page_tiles * s.page - in_page),
-                     kTileTokens);
+  const int page = s.page_of(tile), in_page = (tile - page * s.page_tiles) * kTileTokens;
+  return device::min(device::min(s.page - in_page, tokens - page * s.page - in_page), kTileTokens);
 }
 DEVICE_FUNCTION int stages_of(const Schedule& s, int row) {
-  return (tiles_of(s, tokens_of(s, row)) + s.stage_tiles - 1) / s.stage_tiles;
+  return static_cast<int>(s.by_stage_tiles(
+      static_cast<uint32_t>(tiles_of(s, tokens_of(s, row)) + s.stage_tiles - 1)));
 }
 
 // Shares of `total` stages: the first `longer` parts have one more than `each`.

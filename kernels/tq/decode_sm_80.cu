@@ -107,9 +107,9 @@ Plan plan_of(const Args& a) {
   // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
   for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {
     const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
-                       2048;                  // static arrays, and what a block costs
-    const int tiles = budget / p.tile.bytes;  // that fit
-    p.depth = tiles >= 6 * p.wave_tiles ? 2 : 1;
+                       static_cast<int>(kBatches * sizeof(Batch)) - 1280;  // what a block costs
+    const int tiles = budget / p.tile.bytes;                              // that fit
+    p.depth = tiles >= 4 * p.wave_tiles ? 2 : 1;
     p.ring = tiles / (p.depth * p.wave_tiles);
     if (p.ring > kMostRing) p.ring = kMostRing;
     p.parts = device::multiprocessors() * blocks;
@@ -223,6 +223,8 @@ struct DecodeSm80 {
     s.schedule = {
         strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch,  plan.page, plan.page_tiles,
         plan.wave_tiles * plan.depth,     plan.parts,    kLeastStages};
+    s.schedule.by_page_tiles = qsa::Divider(static_cast<uint32_t>(plan.page_tiles));
+    s.schedule.by_stage_tiles = qsa::Divider(static_cast<uint32_t>(s.schedule.stage_tiles));
     s.cache = cache.data;
     s.blocks = cache.blocks;
     s.block_stride = cache.stride[0];

@@ -52,40 +52,38 @@ class Stream {
         wave_tile_(wave_ / (p.head_tiles * p.halves)),
         kv_head_(unit_ / p.halves / p.block_tiles),
         head_tile_(kv_head_ * p.tiles + unit_ / p.halves % p.block_tiles + device::block_y()) {
-    math_.half = unit_ % p.halves;
+    math_.place(p, kv_head_, unit_ % p.halves);
   }
 
-  DEVICE_FUNCTION void run(StageInfo* infos) {
+  DEVICE_FUNCTION void run(Batch* batches) {
     device::allow_next_launch();
     const Runs runs = runs_of(p_.schedule);
     const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
     const int part = device::block_x();
     if (part >= cut.parts) return device::await_launch_before();
     const int begin = first_stage(cut, part), stages = first_stage(cut, part + 1) - begin;
-    if (wave_ == 0) {
-      const Place place = find_stage(p_.schedule, runs, begin);
-      if (device::lane() == 0) infos->row = place.row, infos->stage = place.stage;
-      device::sync_wave();
-    }
-    const int stage_bytes = p_.schedule.stage_tiles * p_.tile.bytes;
-    const SharedAddress ring = device::shared_address(shared_ + p_.ring_at);
+    Planner planner(p_);
+    if (wave_ == 0) planner.begin(find_stage(p_.schedule, runs, begin), batches);
 
+    const int stage_tiles = p_.schedule.stage_tiles, stage_bytes = stage_tiles * p_.tile.bytes;
+    const SharedAddress ring = device::shared_address(shared_ + p_.ring_at);
     constexpr int kAlignment = pair_table_alignment(kKeyBits);
     uint8_t* const table =
         shared_ + (static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1));
     const SharedAddress lane_table =
         device::shared_address(table + device::lane() % kPairLanes * kPairBytes);
-    const SharedAddress slots =
-        ring + static_cast<uint32_t>(wave_tile_ * p_.tile.bytes + kv_head_ * p_.tile.head_stride);
     float key_constant = p_.fp8_factor;
-    Planner planner(p_);
+    const int own = p_.tile.runs == 1 ? device::thread() * 16 : 0;  // of a tile's bytes
 
-    // Turn i attends to stage i, starts the copies of stage i + ring - 1 and plans stage i + ring.
-    // Stage i lies at i mod ring, what is known of it at i mod (ring + 1).
+    // Turn i attends to stage i and starts the copies of stage i + ring - 1.
+    struct Cursor {
+      int batch, stage;  // the stage within the batch
+    } now{}, ahead{};
+    const auto next = [](int batch) { return batch + 1 == kBatches ? 0 : batch + 1; };
     Segment segment{-1, 0, 0, 0};
-    int at = 0, info_at = 1;  // of stage -ring
+    int at = 0, copy_at = 0;
     DEVICE_ROLLED
-    for (int i = -p_.ring; i <= stages; ++i) {
+    for (int i = 1 - p_.ring; i <= stages; ++i) {
       if (i == 0) {
         if constexpr (kKeyBits != 8) {
           const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
@@ -101,42 +99,42 @@ class Stream {
         device::copy_async_wait<0>();
       device::sync_block();
 
-      const int copied = i + p_.ring - 1, planned = i + p_.ring;
-      const int plan_at = info_at == 0 ? p_.ring : info_at - 1;
-      const int copy_at = plan_at == 0 ? p_.ring : plan_at - 1;
-      if (copied >= 0 && copied < stages) {
-        SharedAddress to =
-            ring + static_cast<uint32_t>((at == 0 ? p_.ring - 1 : at - 1) * stage_bytes);
+      const int copied = i + p_.ring - 1;
+      if (copied < stages) {
+        const Batch& batch = batches[ahead.batch];
+        const TileInfo* const tiles = batch.tiles + ahead.stage * stage_tiles;
+        SharedAddress to = ring + static_cast<uint32_t>(copy_at * stage_bytes + own);
+        const uint8_t* const from = p_.cache + own;
         DEVICE_ROLLED
-        for (int t = 0; t < p_.schedule.stage_tiles;
-             ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
-          const int64_t offset = infos[copy_at].offsets[t];
-          if (offset < 0) continue;
-          int bytes = p_.tile.bytes;
-          if (p_.tile.last_bytes != bytes &&
-              (infos[copy_at].stage * p_.schedule.stage_tiles + t + 1) % p_.schedule.page_tiles ==
-                  0)
-            bytes = p_.tile.last_bytes;  // the bytes behind are another page's, or nobody's
-          copy_tile(p_.tile, bytes, to, p_.cache + offset);
+        for (int t = 0; t < stage_tiles; ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
+          const TileInfo tile = tiles[t];
+          copy_tile(p_.tile, tile.bytes, to, from + tile.offset);
+        }
+        copy_at = copy_at + 1 == p_.ring ? 0 : copy_at + 1;
+        ahead.stage += 1;
+        if (ahead.stage == batch.count) {
+          ahead = {next(ahead.batch), 0};
+          if (wave_ == 0 && copied + 1 < stages) planner.plan(batch, batches + ahead.batch);
         }
       }
       device::copy_async_commit();
-      if (wave_ == 0 && planned < stages)
-        planner.plan(planned == 0 ? nullptr : infos + copy_at, infos + plan_at);
 
       if (i >= 0) {
-        const StageInfo* const info = infos + info_at;
-        const int row = i < stages ? info->row : -1;
+        const Batch& batch = batches[now.batch];
+        const int row = i < stages ? batch.row : -1;
         if (row != segment.row) {
           if (segment.row >= 0) finish(segment, part);
           if (i == stages) break;
-          segment = {row, info->stage, 0, info->stages};
+          segment = {row, batch.first + now.stage, 0, batch.stages};
           if (wave_tile_ < p_.wave_tiles) {
             state_.clear();
             math_.load_queries(p_, row, head_tile_);
           }
         }
-        segment.last = info->stage;
+        segment.last = batch.first + now.stage;
+        const TileInfo* const infos = batch.tiles + now.stage * stage_tiles + wave_tile_;
+        const SharedAddress tiles =
+            ring + static_cast<uint32_t>(at * stage_bytes + wave_tile_ * p_.tile.bytes);
         DEVICE_ROLLED
         for (int d = 0; d < p_.depth; d += Math::kTiles) {
           int live[Math::kTiles];  // tokens of the wave's tiles
@@ -145,10 +143,9 @@ class Stream {
           DEVICE_UNROLL
           for (int t = 0; t < Math::kTiles; ++t) {
             const bool there = wave_tile_ < p_.wave_tiles && d + t < p_.depth;
-            const int tile = wave_tile_ + (there ? d + t : 0) * p_.wave_tiles;
-            live[t] = there ? info->live[tile] : 0;
-            here[t] = slots + static_cast<uint32_t>(at * stage_bytes +
-                                                    (tile - wave_tile_) * p_.tile.bytes);
+            const int tile = there ? (d + t) * p_.wave_tiles : 0;
+            live[t] = there ? infos[tile].live : 0;
+            here[t] = tiles + static_cast<uint32_t>(tile * p_.tile.bytes);
             all_live = device::min(all_live, live[t]), some_live |= live[t];
           }
           float s[4] = {}, squares[2] = {};
@@ -158,9 +155,10 @@ class Stream {
             math_.attend(p_, here, Math::own_tile() ? live[Math::kTiles - 1] : live[0],
                          all_live == kTileTokens, s, squares, key_constant, state_);
         }
+        at = at + 1 == p_.ring ? 0 : at + 1;
+        now.stage += 1;
+        if (now.stage == batch.count) now = {next(now.batch), 0};
       }
-      at = at + 1 == p_.ring ? 0 : at + 1;
-      info_at = info_at == p_.ring ? 0 : info_at + 1;
     }
     device::copy_async_wait<0>();
   }
@@ -171,7 +169,7 @@ class Stream {
   DEVICE_FUNCTION void add_other_half(int turn, float (&s)[4], float (&squares)[2]) {
     float* const mine = reinterpret_cast<float*>(shared_ + p_.scores_at) +
                         (turn % 2 * kWaves + wave_) * kHalfFloats * device::kWave + device::lane();
-    const float* const other = mine + (math_.half ? -1 : 1) * kHalfFloats * device::kWave;
+    const float* const other = mine + (math_.half() ? -1 : 1) * kHalfFloats * device::kWave;
     DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) mine[i * device::kWave] = s[i];
     DEVICE_UNROLL
@@ -218,11 +216,11 @@ class Stream {
       const float zero = none ? 0 : state_.zero[c] * inverse;
       const float codes = none ? 0 : inverse * inverse_of_power(state_.unit);
       constexpr float kLn2 = 0.693147180559945309f;
-      if (group == 0 && math_.half == 0)
+      if (group == 0 && math_.half() == 0)
         p_.partial_lse[slot * p_.query_heads + head] =
             none ? -device::infinity() : (state_.limit[c] + device::log2(sum)) * kLn2;
       float* const partial =
-          p_.partial + (slot * p_.query_heads + head) * p_.format.head_dim + math_.half * kDim;
+          p_.partial + (slot * p_.query_heads + head) * p_.format.head_dim + math_.half() * kDim;
       DEVICE_UNROLL
       for (int f = 0; f < kDim / 8; ++f) {
         const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(f)));
@@ -273,9 +271,9 @@ class Stream {
 template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
 DEVICE_KERNEL_BLOCKS(kStreamThreads, kStreamBlocks)
 decode_stream(StreamParams p) {
-  DEVICE_SHARED(StageInfo, infos, kMostRing + 1);
+  DEVICE_SHARED(Batch, batches, kBatches);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
-  Stream<kKeyBits, kValueBits, kDim, kPacked>(p, device::data(shared)).run(device::data(infos));
+  Stream<kKeyBits, kValueBits, kDim, kPacked>(p, device::data(shared)).run(device::data(batches));
 }
 
 }  // namespace tq

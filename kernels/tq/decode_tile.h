@@ -84,7 +84,20 @@ struct TileMath {
   uint32_t query[kSteps][kQueryRegisters];
   float gain[2];  // of the lane's columns
 
-  int half;
+  // Where the lane's bytes lie in a tile: key codes and scale of token `group`, value codes of tokens
+  // 2 * member and the next. 8 tokens further all lie alike.
+  DEVICE_FUNCTION void place(const StreamParams& p, int kv_head, int half) {
+    const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    half_ = half;
+    slot_at_ = static_cast<uint32_t>(kv_head * p.tile.head_stride + group * p.tile.token_stride);
+    keys_ = KeyWords<kKeyBits, kDim>(slot_at_ + static_cast<uint32_t>(16 * kKeyBits * half), member);
+    const auto even = static_cast<uint32_t>(kv_head * p.tile.head_stride +
+                                            2 * member * p.tile.token_stride +
+                                            p.format.value_at + 16 * kValueBits * half);
+    values_ = ValueWords<kValueBits, kDim, kKeyBits == 8>(
+        even, even + static_cast<uint32_t>(p.tile.token_stride), group);
+  }
+  DEVICE_FUNCTION int half() const { return half_; }
 
   // Which of two tiles a lane has the weights of: columns 4 ... 7 of the products, which hold what is
   // left of the queries of columns 0 ... 3, have no other use.
@@ -93,12 +106,18 @@ struct TileMath {
   DEVICE_FUNCTION void load_queries(const StreamParams& p, int row, int head_tile) {
     const int lane = device::lane(), columns = kPacked ? 4 : 8;
     const int64_t tile = int64_t{row} * (p.query_heads / p.group * p.tiles) + head_tile;
-    const uint32_t* from =
-        p.queries + ((tile * p.halves + half) * kSteps * device::kWave + lane) * kQueryRegisters;
+    const uint32_t* const from =
+        p.queries + ((tile * p.halves + half_) * kSteps * device::kWave + lane) * kQueryRegisters;
+    struct alignas(4 * kQueryRegisters) Registers {
+      uint32_t r[kQueryRegisters];
+    };
     DEVICE_UNROLL
-    for (int s = 0; s < kSteps; ++s) DEVICE_UNROLL
-    for (int r = 0; r < kQueryRegisters; ++r)
-      query[s][r] = from[s * device::kWave * kQueryRegisters + r];
+    for (int s = 0; s < kSteps; ++s) {
+      const auto own =
+          *reinterpret_cast<const Registers*>(from + s * device::kWave * kQueryRegisters);
+      DEVICE_UNROLL
+      for (int r = 0; r < kQueryRegisters; ++r) query[s][r] = own.r[r];
+    }
     DEVICE_UNROLL
     for (int c = 0; c < 2; ++c) gain[c] = p.gains[tile * columns + (lane % 4 * 2 + c) % columns];
   }
@@ -106,16 +125,14 @@ struct TileMath {
   // Dot products of the tiles' tokens with the queries, and for norm correction the squares of the
   // keys: s[0], s[1] of token `group`, s[2], s[3] of token group + 8. Of two tiles a lane gets the
   // one that own_tile() says.
-  DEVICE_FUNCTION void dot_products(const StreamParams& p, const SharedAddress (&slots)[kTiles],
+  DEVICE_FUNCTION void dot_products(const StreamParams& p, const SharedAddress (&tiles)[kTiles],
                                     SharedAddress lane_table, float (&s)[4],
                                     float (&squares)[2]) const {
     constexpr int kEights = 2 * kTiles;
-    const int lane = device::lane(), group = lane / 4, member = lane % 4;
-    const uint32_t first = static_cast<uint32_t>(group * p.tile.token_stride + 16 * kKeyBits * half);
     SharedAddress codes[kEights];  // of tokens group and group + 8 of each tile
     DEVICE_UNROLL
     for (int e = 0; e < kEights; ++e)
-      codes[e] = slots[e / 2] + first + static_cast<uint32_t>(e % 2 * 8 * p.tile.token_stride);
+      codes[e] = tiles[e / 2] + static_cast<uint32_t>(e % 2 * 8 * p.tile.token_stride);
     float sums[kTiles][4], keys[kEights];  // keys: squares
     if constexpr (kKeyBits == 8) {
       float d[kTiles][2][4] = {};
@@ -123,8 +140,8 @@ struct TileMath {
         DEVICE_UNROLL
         for (int k = 0; k < kSteps; ++k) DEVICE_UNROLL
         for (int t = 0; t < kTiles; ++t) {
-          const uint32_t w0 = load_fp8_word(codes[2 * t], member, k);
-          const uint32_t w8 = load_fp8_word(codes[2 * t + 1], member, k);
+          const uint32_t w0 = keys_.load_fp8(codes[2 * t], k);
+          const uint32_t w8 = keys_.load_fp8(codes[2 * t + 1], k);
           const uint32_t a[4] = {fp8_pair(e4m3fn, w0, 0), fp8_pair(e4m3fn, w8, 0),
                                  fp8_pair(e4m3fn, w0, 1), fp8_pair(e4m3fn, w8, 1)};
           const uint32_t b[2] = {query[k][0], query[k][1]};
@@ -146,55 +163,9 @@ struct TileMath {
         if (p.format.fp8 == TK_E4M3FNUZ) mark_nans(codes[2 * t], codes[2 * t + 1], sums[t]);
       }
     } else {
-      // A token's pairs as they are loaded make a fragment: rows 0 ... 7 are the tokens' rounded
-      // keys, rows 8 ... 15 what the rounding left of the same tokens. Against the tokens
-      // themselves the diagonals are the squares of the keys. Each sum's instructions wait for each
-      // other, so there are six or eight of them, and a step's pairs are loaded while the step
-      // before is multiplied.
-      constexpr int kSums = kTiles == 1 ? 2 : 1;  // of squares, of a token
-      float d[kEights][4] = {}, n[kEights][kSums][4] = {};
-      uint32_t w[kEights][kKeyWords<kKeyBits, kDim>];
-      device::Words2 x[kEights], y[kEights];
       DEVICE_UNROLL
-      for (int e = 0; e < kEights; ++e) {
-        load_key_words<kKeyBits, kDim>(codes[e], member, w[e]);
-        x[e] = look_up_pair<kKeyBits>(lane_table, w[e], 0);
-        y[e] = look_up_pair<kKeyBits>(lane_table, w[e], 1);
-      }
-      DEVICE_UNROLL
-      for (int k = 0; k < kSteps; ++k) {
-      device::sync_wave();
-      DEVICE_UNROLL
-      for (int e = 0; e < kEights; ++e) {
-        const uint32_t a[4] = {x[e].x[0], x[e].x[1], y[e].x[0], y[e].x[1]};
-        const uint32_t own[2] = {x[e].x[0], x[e].x[1]}, next[2] = {y[e].x[0], y[e].x[1]};
-        if (k + 1 < kSteps) {
-          x[e] = look_up_pair<kKeyBits>(lane_table, w[e], 2 * k + 2);
-          y[e] = look_up_pair<kKeyBits>(lane_table, w[e], 2 * k + 3);
-        }
-        const uint32_t b[2] = {query[k][0], query[k][1]};
-        device::multiply_16x8x16<device::f16>(d[e], a, b);
-        device::multiply_16x8x8(n[e][0], own, own[0]);
-        device::multiply_16x8x8(n[e][kSums - 1], next, next[0]);
-        if constexpr (!kPacked) {
-          const uint32_t rest[2] = {query[k][2], query[k][3]};
-          device::multiply_16x8x16<device::f16>(d[e], a, rest);
-        }
-      }
-      }
-      const int diagonal = group * 4 + group / 2;  // the lane that holds column `group`
-      DEVICE_UNROLL
-      for (int e = 0; e < kEights; ++e) {
-        const int i = group % 2;
-        float high = i ? n[e][0][1] : n[e][0][0], low = i ? n[e][0][3] : n[e][0][2];
-        if constexpr (kSums == 2) {
-          high += i ? n[e][1][1] : n[e][1][0];
-          low += i ? n[e][1][3] : n[e][1][2];
-        }
-        keys[e] = device::shuffle(device::fma(2, low, high), diagonal);
-        sums[e / 2][e % 2 * 2] = d[e][0] + d[e][2];
-        sums[e / 2][e % 2 * 2 + 1] = d[e][1] + d[e][3];
-      }
+      for (int t = 0; t < kTiles; ++t)
+        centroid_products(codes[2 * t], codes[2 * t + 1], lane_table, sums[t], keys + 2 * t);
       DEVICE_UNROLL
       for (int i = 0; i < 2; ++i) squares[i] = kPacked && own_tile() ? keys[2 * kTiles - 2 + i] : keys[i];
     }
@@ -208,15 +179,64 @@ struct TileMath {
     }
   }
 
+  // A token's pairs as they are loaded make a fragment: rows 0 ... 7 are the tokens' rounded keys,
+  // rows 8 ... 15 what the rounding left of the same tokens. Against the tokens themselves the
+  // diagonals are the squares of the keys. Each sum's instructions wait for each other, so there are
+  // six of them, and a step's pairs are loaded while the step before is multiplied.
+  DEVICE_FUNCTION void centroid_products(SharedAddress codes0, SharedAddress codes8,
+                                         SharedAddress lane_table, float (&sums)[4],
+                                         float* squares) const {
+    constexpr int kTogether = 2;
+    const int group = device::lane() / 4;
+    float d[2][4] = {}, n[2][2][4] = {};
+    uint32_t w[2][KeyWords<kKeyBits, kDim>::kWords];
+    device::Words2 x[2], y[2];
+    keys_.load(codes0, w[0]), keys_.load(codes8, w[1]);
+    DEVICE_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      x[e] = look_up_pair<kKeyBits>(lane_table, w[e], 0);
+      y[e] = look_up_pair<kKeyBits>(lane_table, w[e], 1);
+    }
+    DEVICE_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      if (k % kTogether == 0) device::sync_wave();  // or the compiler takes one token after the other
+      DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const uint32_t a[4] = {x[e].x[0], x[e].x[1], y[e].x[0], y[e].x[1]};
+        const uint32_t own[2] = {x[e].x[0], x[e].x[1]}, next[2] = {y[e].x[0], y[e].x[1]};
+        if (k + 1 < kSteps) {
+          x[e] = look_up_pair<kKeyBits>(lane_table, w[e], 2 * k + 2);
+          y[e] = look_up_pair<kKeyBits>(lane_table, w[e], 2 * k + 3);
+        }
+        const uint32_t b[2] = {query[k][0], query[k][1]};
+        device::multiply_16x8x16<device::f16>(d[e], a, b);
+        device::multiply_16x8x8(n[e][0], own, own[0]);
+        device::multiply_16x8x8(n[e][1], next, next[0]);
+        if constexpr (!kPacked) {
+          const uint32_t rest[2] = {query[k][2], query[k][3]};
+          device::multiply_16x8x16<device::f16>(d[e], a, rest);
+        }
+      }
+    }
+    const int diagonal = group * 4 + group / 2;  // the lane that holds column `group`
+    DEVICE_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const int i = group % 2;
+      const float high = i ? n[e][0][1] + n[e][1][1] : n[e][0][0] + n[e][1][0];
+      const float low = i ? n[e][0][3] + n[e][1][3] : n[e][0][2] + n[e][1][2];
+      squares[e] = device::shuffle(device::fma(2, low, high), diagonal);
+      sums[2 * e] = d[e][0] + d[e][2];
+      sums[2 * e + 1] = d[e][1] + d[e][3];
+    }
+  }
+
   // fp8_pair() makes numbers of e4m3fnuz's NaN bytes: their tokens' scores become NaN here.
-  static DEVICE_FUNCTION void mark_nans(SharedAddress codes0, SharedAddress codes8,
-                                        float (&s)[4]) {
-    const int member = device::lane() % 4;
+  DEVICE_FUNCTION void mark_nans(SharedAddress codes0, SharedAddress codes8, float (&s)[4]) const {
     uint32_t nan0 = 0, nan8 = 0;
     DEVICE_UNROLL
     for (int k = 0; k < kSteps; ++k) {
-      nan0 |= nan_bytes_e4m3fnuz(load_fp8_word(codes0, member, k));
-      nan8 |= nan_bytes_e4m3fnuz(load_fp8_word(codes8, member, k));
+      nan0 |= nan_bytes_e4m3fnuz(keys_.load_fp8(codes0, k));
+      nan8 |= nan_bytes_e4m3fnuz(keys_.load_fp8(codes8, k));
     }
     nan0 &= 0x80808080u, nan8 &= 0x80808080u;
     if (!device::any((nan0 | nan8) != 0)) return;
@@ -230,15 +250,14 @@ struct TileMath {
   }
 
   // Takes tiles into the state: s and squares are the dot products of the lane's own tile, `tokens`
-  // of whose 16 tokens are live, `slots` are the first tokens' slots of the KV head. `whole`: of all
+  // of whose 16 tokens are live. `whole`: of all
   // tiles all tokens are live. `key_constant`: what is added to the squares for norm correction;
   // without it, and for fp8 keys, a factor of all scores.
-  DEVICE_FUNCTION void attend(const StreamParams& p, const SharedAddress (&slots)[kTiles],
+  DEVICE_FUNCTION void attend(const StreamParams& p, const SharedAddress (&tiles)[kTiles],
                               int tokens, bool whole, float (&s)[4], const float (&squares)[2],
                               float key_constant, State& state) const {
     const int group = device::lane() / 4;
-    const SharedAddress slot0 = (own_tile() ? slots[kTiles - 1] : slots[0]) +
-                                static_cast<uint32_t>(group * p.tile.token_stride);
+    const SharedAddress slot0 = (own_tile() ? tiles[kTiles - 1] : tiles[0]) + slot_at_;
     const SharedAddress slot8 = slot0 + static_cast<uint32_t>(8 * p.tile.token_stride);
     float scale0 = load_half(slot0 + p.format.scale_at),
           zero0 = load_half(slot0 + p.format.zero_at);
@@ -285,11 +304,11 @@ struct TileMath {
     state.zero[0] = device::fma(p0, zero0, device::fma(p2, zero8, state.zero[0]));
     state.zero[1] = device::fma(p1, zero0, device::fma(p3, zero8, state.zero[1]));
     scale0 *= state.unit, scale8 *= state.unit;
-    add_values(p, slots, p0 * scale0, p1 * scale0, p2 * scale8, p3 * scale8, state);
+    add_values(p, tiles, p0 * scale0, p1 * scale0, p2 * scale8, p3 * scale8, state);
   }
 
   // Adds weights * codes. Weights as two halves, like the queries.
-  DEVICE_FUNCTION void add_values(const StreamParams& p, const SharedAddress (&slots)[kTiles],
+  DEVICE_FUNCTION void add_values(const StreamParams& p, const SharedAddress (&tiles)[kTiles],
                                   float w0, float w1, float w2, float w3, State& state) const {
     using device::f16;
     const uint32_t high0 = device::pack_halves<f16>(w0, w1);
@@ -308,29 +327,23 @@ struct TileMath {
       const uint32_t second0 = second ? low0 : from0, second8 = second ? low8 : from8;
       const uint32_t b0[2] = {device::transpose_8x8(first0), device::transpose_8x8(first8)};
       const uint32_t b1[2] = {device::transpose_8x8(second0), device::transpose_8x8(second8)};
-      multiply_values(p, slots[0], b0, b0, state);
-      multiply_values(p, slots[kTiles - 1], b1, b1, state);
+      multiply_values(p, tiles[0], b0, b0, state);
+      multiply_values(p, tiles[kTiles - 1], b1, b1, state);
     } else {
       const uint32_t b[2] = {device::transpose_8x8(high0), device::transpose_8x8(high8)};
       const uint32_t rest[2] = {device::transpose_8x8(low0), device::transpose_8x8(low8)};
-      multiply_values(p, slots[0], b, rest, state);
+      multiply_values(p, tiles[0], b, rest, state);
     }
   }
 
   // Weights (b and, unless they are packed, what they leave) times a tile's codes.
-  DEVICE_FUNCTION void multiply_values(const StreamParams& p, SharedAddress slots,
+  DEVICE_FUNCTION void multiply_values(const StreamParams& p, SharedAddress tile,
                                        const uint32_t (&b)[2], const uint32_t (&b_rest)[2],
                                        State& state) const {
     using device::f16;
-    const int lane = device::lane(), group = lane / 4, member = lane % 4;
-    const uint32_t stride = static_cast<uint32_t>(p.tile.token_stride);
-    const SharedAddress codes =
-        slots +
-        (2 * member * stride + static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half));
     uint32_t x0[20], x8[20];
-    constexpr bool kAligned = kKeyBits == 8;
-    load_fields<kValueBits, kDim, kAligned>(codes, codes + stride, group, x0);
-    load_fields<kValueBits, kDim, kAligned>(codes + 8 * stride, codes + 9 * stride, group, x8);
+    values_.load(tile, x0);
+    values_.load(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
     DEVICE_UNROLL
     for (int m = 0; m < State::kMatrices; ++m) {
       const uint32_t a[4] = {x0[2 * m], x0[2 * m + 1], x8[2 * m], x8[2 * m + 1]};
@@ -338,6 +351,12 @@ struct TileMath {
       if constexpr (!kPacked) device::multiply_16x8x16<f16>(state.output[m], a, b_rest);
     }
   }
+
+ private:
+  int half_;  // of the dimensions
+  uint32_t slot_at_;
+  KeyWords<kKeyBits, kDim> keys_;
+  ValueWords<kValueBits, kDim, kKeyBits == 8> values_;
 };
 
 }  // namespace tq
