@@ -49,8 +49,13 @@ struct StreamParams {
   int wave_tiles;                    // tiles that a stage has beside each other, for waves
   int depth;                         // tiles of a wave in a stage: stage_tiles = wave_tiles * depth
   int ring;                          // stages in shared memory
-  int merge_at, scores_at, ring_at;  // in shared memory, behind the pair table
+  int merge_at, scores_at, queries_at, ring_at;  // in shared memory, behind the pair table
 };
+
+// Floats that a lane hands over where waves share a head: its state.
+inline constexpr int merge_floats(int wave_dim, bool wide, int heads) {
+  return (wide ? wave_dim / 2 : wave_dim / 4) + 3 * heads + 1;
+}
 
 // What all waves know of the stages that come next, up to a waveful of tiles of one sequence.
 struct TileInfo {

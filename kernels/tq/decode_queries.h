@@ -8,7 +8,7 @@
 // without a head are zero.
 #pragma once
 
-#include "tq/decode_fragments.h"
+#include "tq/decode_wide.h"
 #include "tq/rotation.h"
 
 namespace tq {
@@ -23,7 +23,8 @@ struct QueryParams {
   int key_bits;
   int kv_heads, group;    // query heads of a KV head
   int tiles, tile_heads;  // of a group: tiles of at most tile_heads heads
-  int columns;            // of a tile: 4 or 8
+  int columns;            // of a tile: 4, 8 or 16
+  bool wide;              // for decode_wide.h
   int rows;               // B * kv_heads * tiles * columns
   float scale;            // of scores in base 2
   uint16_t* fragments;    // [B, kv_heads * tiles][D / 16][lane][2 or 4 registers][2 halves]
@@ -168,6 +169,13 @@ prepare_queries(QueryParams p) {
                  2 +
              place.half;
     };
+    if (p.wide) {
+      uint16_t* const tile = p.fragments + int64_t{row / p.columns} * (2 * p.columns * kDim);
+      const bool fp8 = p.key_bits == 8;
+      tile[wide_half_at(fp8, p.columns, column, false, place)] = static_cast<uint16_t>(high);
+      tile[wide_half_at(fp8, p.columns, column, true, place)] = static_cast<uint16_t>(low);
+      continue;
+    }
     p.fragments[half_at(column, 0)] = static_cast<uint16_t>(high);
     p.fragments[p.columns == 4 ? half_at(column + 4, 0) : half_at(column, 1)] =
         static_cast<uint16_t>(low);

@@ -18,8 +18,9 @@ constexpr int kLeastStages = 1;  // of a block
 struct Plan {
   int batch, query_heads, kv_heads, head_dim, group;
   int tiles, tile_heads, columns;  // decode_queries.h
+  bool wide;                       // decode_wide.h
   int block_tiles, head_tiles, halves, wave_tiles, depth, ring;
-  int merge_at, scores_at, ring_at, shared_bytes;
+  int merge_at, scores_at, queries_at, ring_at, shared_bytes;
   int page, page_tiles, capacity, parts;
   int rows;
   SlotFormat format;
@@ -86,9 +87,13 @@ Plan plan_of(const Args& a) {
   p.kv_heads = static_cast<int>(cache.size(2));
   p.head_dim = static_cast<int>(q.size(2));
   p.group = p.query_heads / p.kv_heads;
-  p.tiles = (p.group + 7) / 8;
+  p.wide = p.head_dim == kWideDim && p.group > 4;
+  p.tiles = p.wide ? (p.group + 15) / 16 : (p.group + 7) / 8;
   p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
-  p.columns = p.tile_heads <= 4 && p.head_dim >= 128 ? 4 : 8;  // fewer instances of small sizes
+  if (p.wide)
+    p.columns = p.tile_heads <= 8 ? 8 : 16;
+  else
+    p.columns = p.tile_heads <= 4 && p.head_dim >= 128 ? 4 : 8;  // fewer instances of small sizes
   p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
   p.halves = p.head_dim / wave_dim(p.head_dim);
   p.block_tiles = p.kv_heads * p.tiles * p.halves <= kWaves ? p.tiles : 1;
@@ -102,8 +107,13 @@ Plan plan_of(const Args& a) {
   p.merge_at = pair_table_bytes(key_bits) + alignment - 16;
   p.scores_at = p.merge_at;
   if (p.wave_tiles > 1)
-    p.scores_at += units * merge_floats(wave_dim(p.head_dim)) * device::kWave * 4;
-  p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
+    p.scores_at += units * device::kWave * 4 *
+                   merge_floats(wave_dim(p.head_dim), p.wide, p.wide ? p.columns / 8 : 2);
+  p.queries_at = p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
+  if (p.wide) {
+    p.queries_at = p.scores_at + kWaves * kWideFloats * 4;
+    p.ring_at = p.queries_at + p.head_tiles * wide_query_bytes(p.columns);
+  }
   // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
   for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {
     const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
@@ -114,7 +124,7 @@ Plan plan_of(const Args& a) {
     if (p.ring > kMostRing) p.ring = kMostRing;
     p.parts = device::multiprocessors() * blocks;
   }
-  supported(p.ring >= 2, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
+  supported(p.ring >= 2 && (p.depth == 2 || !p.wide), "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
                              " bytes do not fit shared memory");
   p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
   return p;
@@ -154,16 +164,24 @@ void with_dim(int head_dim, F f) {
   }
 }
 
-// The instance of a call: f(key bits, value bits, dimensions of a wave, packed) as constants.
+// The instance of a call: f(key bits, value bits, dimensions, columns) as constants.
 template <class F>
 void with_instance(const Plan& p, F f) {
   const auto with_bits = [&](auto key, auto value) {
     with_dim(p.head_dim, [&](auto dim) {
       constexpr std::integral_constant<int, wave_dim(dim())> own;
-      if constexpr (own() == 128) {
-        if (p.columns == 4) return f(key, value, own, std::true_type());
+      constexpr std::integral_constant<int, 4> four;
+      constexpr std::integral_constant<int, 8> eight;
+      constexpr std::integral_constant<int, 16> sixteen;
+      if constexpr (dim() == kWideDim) {
+        if (p.wide) return p.columns == 8 ? f(key, value, dim, eight) : f(key, value, dim, sixteen);
+        f(key, value, own, four);
+      } else {
+        if constexpr (own() == 128) {
+          if (p.columns == 4) return f(key, value, own, four);
+        }
+        f(key, value, own, eight);
       }
-      f(key, value, own, std::false_type());
     });
   };
   constexpr std::integral_constant<int, 3> k3;
@@ -208,6 +226,7 @@ struct DecodeSm80 {
     q.tiles = plan.tiles;
     q.tile_heads = plan.tile_heads;
     q.columns = plan.columns;
+    q.wide = plan.wide;
     q.rows = plan.rows;
     q.scale = static_cast<float>(a.real("scale")) * 1.44269504088896341f;  // scores in base 2
     q.fragments = w.fragments;
@@ -250,9 +269,10 @@ struct DecodeSm80 {
     s.ring = plan.ring;
     s.merge_at = plan.merge_at;
     s.scores_at = plan.scores_at;
+    s.queries_at = plan.queries_at;
     s.ring_at = plan.ring_at;
-    with_instance(plan, [&](auto key, auto value, auto dim, auto packed) {
-      device::launch_early(decode_stream<key(), value(), dim(), packed()>,
+    with_instance(plan, [&](auto key, auto value, auto dim, auto columns) {
+      device::launch_early(decode_stream<key(), value(), dim(), columns()>,
                      device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1}, kStreamThreads,
                      static_cast<size_t>(plan.shared_bytes), call.stream, s);
     });

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "tq/decode_tile.h"
+#include "tq/decode_wide.h"
 
 namespace tq {
 
@@ -38,10 +39,16 @@ DEVICE_FUNCTION float fill_pair_table(const Codebook& book, uint8_t* table) {
   return power;
 }
 
-template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
+// kDim: 256 where decode_wide.h serves, else the dimensions of a wave. kColumns: of a fragment of
+// queries.
+template <int kKeyBits, int kValueBits, int kDim, int kColumns>
 class Stream {
-  using Math = TileMath<kKeyBits, kValueBits, kDim, kPacked>;
-  using State = Attention<kDim>;
+  static constexpr bool kWide = kDim == kWideDim, kPacked = kColumns == 4;
+  static constexpr int kWaveDim = kWide ? kWideHalf : kDim;
+  using Math =
+      std::conditional_t<kWide, WideMath<kKeyBits, kValueBits, kWide ? kColumns : 8>,
+                         TileMath<kKeyBits, kValueBits, kWaveDim, kPacked>>;
+  using State = typename Math::State;
 
  public:
   DEVICE_FUNCTION Stream(const StreamParams& p, uint8_t* shared)
@@ -126,10 +133,7 @@ class Stream {
           if (segment.row >= 0) finish(segment, part);
           if (i == stages) break;
           segment = {row, batch.first + now.stage, 0, batch.stages};
-          if (wave_tile_ < p_.wave_tiles) {
-            state_.clear();
-            math_.load_queries(p_, row, head_tile_);
-          }
+          begin_segment(row);
         }
         segment.last = batch.first + now.stage;
         const TileInfo* const infos = batch.tiles + now.stage * stage_tiles + wave_tile_;
@@ -139,21 +143,17 @@ class Stream {
         for (int d = 0; d < p_.depth; d += Math::kTiles) {
           int live[Math::kTiles];  // tokens of the wave's tiles
           SharedAddress here[Math::kTiles];
-          int all_live = kTileTokens, some_live = 0;
           DEVICE_UNROLL
           for (int t = 0; t < Math::kTiles; ++t) {
             const bool there = wave_tile_ < p_.wave_tiles && d + t < p_.depth;
             const int tile = there ? (d + t) * p_.wave_tiles : 0;
             live[t] = there ? infos[tile].live : 0;
             here[t] = tiles + static_cast<uint32_t>(tile * p_.tile.bytes);
-            all_live = device::min(all_live, live[t]), some_live |= live[t];
           }
-          float s[4] = {}, squares[2] = {};
-          if (some_live) math_.dot_products(p_, here, lane_table, s, squares);
-          if (kDim == 128 && p_.halves > 1) add_other_half(i * p_.depth + d, s, squares);
-          if (some_live)
-            math_.attend(p_, here, Math::own_tile() ? live[Math::kTiles - 1] : live[0],
-                         all_live == kTileTokens, s, squares, key_constant, state_);
+          if constexpr (kWide)
+            math_.turn(p_, here, live, lane_table, key_constant, state_);
+          else
+            attend(i * p_.depth + d, here, live, lane_table, key_constant);
         }
         at = at + 1 == p_.ring ? 0 : at + 1;
         now.stage += 1;
@@ -164,6 +164,43 @@ class Stream {
   }
 
  private:
+  DEVICE_FUNCTION void begin_segment(int row) {
+    if constexpr (kWide) {
+      constexpr int kBytes = wide_query_bytes(kColumns), kPieces = kBytes / 16;
+      state_.clear();
+      uint8_t* const to = shared_ + p_.queries_at;
+      DEVICE_ROLLED
+      for (int i = device::thread(); i < p_.head_tiles * kPieces; i += kStreamThreads) {
+        const int tile = i / kPieces, head = tile / p_.block_tiles;
+        const int of_all = (row * (p_.query_heads / p_.group) + head) * p_.tiles +
+                           tile % p_.block_tiles + device::block_y();
+        *reinterpret_cast<device::Words4*>(to + i * 16) = device::load16<device::Words4>(
+            p_.queries + (int64_t{of_all} * kPieces + i % kPieces) * 4);
+      }
+      math_.begin(p_, row, head_tile_,
+                  device::shared_address(to + unit_ / p_.halves * kBytes),
+                  reinterpret_cast<float*>(shared_ + p_.scores_at) + wave_ * kWideFloats);
+      device::sync_block();
+    } else if (wave_tile_ < p_.wave_tiles) {
+      state_.clear();
+      math_.load_queries(p_, row, head_tile_);
+    }
+  }
+
+  DEVICE_FUNCTION void attend(int turn, const SharedAddress (&tiles)[Math::kTiles],
+                              const int (&live)[Math::kTiles], SharedAddress lane_table,
+                              float key_constant) {
+    int all = kTileTokens, some = 0;
+    DEVICE_UNROLL
+    for (int t = 0; t < Math::kTiles; ++t) all = device::min(all, live[t]), some |= live[t];
+    float s[4] = {}, squares[2] = {};
+    if (some) math_.dot_products(p_, tiles, lane_table, s, squares);
+    if (kDim == 128 && kPacked && p_.halves > 1) add_other_half(turn, s, squares);
+    if (some)
+      math_.attend(p_, tiles, Math::own_tile() ? live[Math::kTiles - 1] : live[0],
+                   all == kTileTokens, s, squares, key_constant, state_);
+  }
+
   // The waves of both halves of the dimensions get the sums of both. The buffer of one turn is read
   // before the barrier of the next, so two take turns.
   DEVICE_FUNCTION void add_other_half(int turn, float (&s)[4], float (&squares)[2]) {
@@ -189,73 +226,104 @@ class Stream {
   // Writes the result of a segment.
   DEVICE_FUNCTION void finish(const Segment& s, int part) {
     merge_tiles();
+    if constexpr (kWide) math_.join_sums(state_);
     if (wave_tile_ != 0) return;
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
-    DEVICE_UNROLL
-    for (int mask = kPacked ? 2 : 4; mask < device::kWave; mask *= 2) DEVICE_UNROLL
-    for (int c = 0; c < 2; ++c) {
-      state_.sum[c] += device::shuffle_xor(state_.sum[c], mask);
-      state_.zero[c] += device::shuffle_xor(state_.zero[c], mask);
-    }
-    if constexpr (kPacked) DEVICE_UNROLL
-    for (int m = 0; m < State::kMatrices; ++m) DEVICE_UNROLL
-    for (int i = 0; i < 4; ++i) state_.output[m][i] += device::shuffle_xor(state_.output[m][i], 2);
-
     const bool whole = s.first == 0 && s.last + 1 == s.stages;
     const int64_t slot =
         whole ? int64_t{2} * p_.schedule.parts + s.row : int64_t{2} * part + (s.first == 0);
-    const int in_group = head_tile_ % p_.tiles * p_.tile_heads;
-    DEVICE_UNROLL
-    for (int c = 0; c < 2; ++c) {
-      const int column = 2 * member + c;
-      if (column >= p_.tile_heads || in_group + column >= p_.group) continue;
-      const int head = kv_head_ * p_.group + in_group + column;
-      const float sum = state_.sum[c];
-      const bool none = sum == 0;  // a NaN sum is not 0 and makes the head NaN
-      const float inverse = none ? 0 : device::divide(1, sum);
-      const float zero = none ? 0 : state_.zero[c] * inverse;
-      const float codes = none ? 0 : inverse * inverse_of_power(state_.unit);
-      constexpr float kLn2 = 0.693147180559945309f;
-      if (group == 0 && math_.half() == 0)
-        p_.partial_lse[slot * p_.query_heads + head] =
-            none ? -device::infinity() : (state_.limit[c] + device::log2(sum)) * kLn2;
-      float* const partial =
-          p_.partial + (slot * p_.query_heads + head) * p_.format.head_dim + math_.half() * kDim;
+    if constexpr (kWide) {
       DEVICE_UNROLL
-      for (int f = 0; f < kDim / 8; ++f) {
-        const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(f)));
-        partial[field_dim<kValueBits, kDim>(group, f)] =
-            device::fma(state_.output[f / 2][f % 2 * 2 + c], codes * undo, zero);
+      for (int c = 0; c < State::kHeads; ++c) {
+        const Ending end = ending(slot, 8 * c + group, c, member == 0);
+        if (!end.partial) continue;
+        DEVICE_UNROLL
+        for (int f = 0; f < State::kFields; ++f) DEVICE_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          const auto& x = state_.output[f];
+          put(end, 2 * member + j, f, State::kHeads == 1 ? x[j] + x[2 + j] : x[2 * c + j]);
+        }
+      }
+    } else {
+      DEVICE_UNROLL
+      for (int mask = kPacked ? 2 : 4; mask < device::kWave; mask *= 2) DEVICE_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        state_.sum[c] += device::shuffle_xor(state_.sum[c], mask);
+        state_.zero[c] += device::shuffle_xor(state_.zero[c], mask);
+      }
+      if constexpr (kPacked) DEVICE_UNROLL
+      for (int m = 0; m < State::kMatrices; ++m) DEVICE_UNROLL
+      for (int i = 0; i < 4; ++i)
+        state_.output[m][i] += device::shuffle_xor(state_.output[m][i], 2);
+      DEVICE_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        const Ending end = ending(slot, 2 * member + c, c, group == 0);
+        if (!end.partial) continue;
+        DEVICE_UNROLL
+        for (int f = 0; f < kDim / 8; ++f) put(end, group, f, state_.output[f / 2][f % 2 * 2 + c]);
       }
     }
+  }
+
+  // Where a column's output goes (nowhere: there is no such head), and what it is made of.
+  struct Ending {
+    float* partial;
+    float codes, zero;
+  };
+  DEVICE_FUNCTION Ending ending(int64_t slot, int column, int c, bool first) const {
+    const int in_group = head_tile_ % p_.tiles * p_.tile_heads + column;
+    if (column >= p_.tile_heads || in_group >= p_.group) return {};
+    const int64_t head = slot * p_.query_heads + kv_head_ * p_.group + in_group;
+    const float sum = state_.sum[c];
+    const bool none = sum == 0;  // a NaN sum is not 0 and makes the head NaN
+    const float inverse = none ? 0 : device::divide(1, sum);
+    constexpr float kLn2 = 0.693147180559945309f;
+    if (first && math_.half() == 0)
+      p_.partial_lse[head] =
+          none ? -device::infinity() : (state_.limit[c] + device::log2(sum)) * kLn2;
+    return {p_.partial + head * p_.format.head_dim + math_.half() * kWaveDim,
+            none ? 0 : inverse * inverse_of_power(state_.unit),
+            none ? 0 : state_.zero[c] * inverse};
+  }
+  DEVICE_FUNCTION static void put(const Ending& end, int group, int field, float x) {
+    const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(field)));
+    end.partial[field_dim<kValueBits, kWaveDim>(group, field)] =
+        device::fma(x, end.codes * undo, end.zero);
   }
 
   // Where several waves share a head: into the wave of the first tile, one after another.
   DEVICE_FUNCTION void merge_tiles() {
     if (p_.wave_tiles == 1) return;
+    constexpr int kHeads = State::kHeads;
     float* const buffer = reinterpret_cast<float*>(shared_ + p_.merge_at) +
-                          unit_ * merge_floats(kDim) * device::kWave + device::lane();
+                          unit_ * merge_floats(kWaveDim, kWide, kHeads) * device::kWave +
+                          device::lane();
     DEVICE_ROLLED
     for (int t = 1; t < p_.wave_tiles; ++t) {
       device::sync_block();  // the buffer has been read
       if (wave_tile_ == t) {
-        buffer[0] = state_.limit[0];
-        buffer[device::kWave] = state_.limit[1];
-        buffer[2 * device::kWave] = state_.unit;
-        state_.for_each([&](int i, float& x) { buffer[(3 + i) * device::kWave] = x; });
+        DEVICE_UNROLL
+        for (int c = 0; c < kHeads; ++c) buffer[c * device::kWave] = state_.limit[c];
+        buffer[kHeads * device::kWave] = state_.unit;
+        state_.for_each([&](int i, int, bool, float& x) {
+          buffer[(kHeads + 1 + i) * device::kWave] = x;
+        });
       }
       device::sync_block();
       if (wave_tile_ == 0) {
-        const float limit0 = buffer[0], limit1 = buffer[device::kWave];
-        const float unit = buffer[2 * device::kWave];
-        state_.rescale(device::max(state_.limit[0], limit0), device::max(state_.limit[1], limit1),
-                       device::min(state_.unit, unit));
-        const float f0 = device::exp2_fast(limit0 - state_.limit[0]);
-        const float f1 = device::exp2_fast(limit1 - state_.limit[1]);
+        float limit[kHeads], f[kHeads];
+        DEVICE_UNROLL
+        for (int c = 0; c < kHeads; ++c)
+          limit[c] = device::max(state_.limit[c], buffer[c * device::kWave]);
+        const float unit = buffer[kHeads * device::kWave];
+        state_.rescale(limit, device::min(state_.unit, unit));
+        DEVICE_UNROLL
+        for (int c = 0; c < kHeads; ++c)
+          f[c] = device::exp2_fast(buffer[c * device::kWave] - limit[c]);
         const float units = state_.unit * inverse_of_power(unit);
-        state_.for_each([&](int i, float& x) {
-          const float f = i % 2 ? f1 : f0;
-          x = device::fma(buffer[(3 + i) * device::kWave], i < 4 ? f : f * units, x);
+        state_.for_each([&](int i, int c, bool in_units, float& x) {
+          x = device::fma(buffer[(kHeads + 1 + i) * device::kWave],
+                          in_units ? f[c] * units : f[c], x);
         });
       }
     }
@@ -268,12 +336,12 @@ class Stream {
   Math math_;
 };
 
-template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
+template <int kKeyBits, int kValueBits, int kDim, int kColumns>
 DEVICE_KERNEL_BLOCKS(kStreamThreads, kStreamBlocks)
 decode_stream(StreamParams p) {
   DEVICE_SHARED(Batch, batches, kBatches);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
-  Stream<kKeyBits, kValueBits, kDim, kPacked>(p, device::data(shared)).run(device::data(batches));
+  Stream<kKeyBits, kValueBits, kDim, kColumns>(p, device::data(shared)).run(device::data(batches));
 }
 
 }  // namespace tq

@@ -23,7 +23,7 @@ DEVICE_FUNCTION float inverse_of_power(float x) {
 
 template <int kDim>
 struct Attention {
-  static constexpr int kMatrices = kDim / 16;
+  static constexpr int kHeads = 2, kMatrices = kDim / 16;
   static constexpr int kFloats = 4 * kMatrices + 4;  // of for_each()
   float limit[2];
   float unit;
@@ -41,8 +41,9 @@ struct Attention {
     for (int m = 0; m < kMatrices; ++m) DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) output[m][i] = 0;
   }
-  DEVICE_FUNCTION void rescale(float limit0, float limit1, float new_unit) {
-    float f0 = device::exp2_fast(limit[0] - limit0), f1 = device::exp2_fast(limit[1] - limit1);
+  DEVICE_FUNCTION void rescale(const float (&new_limit)[2], float new_unit) {
+    float f0 = device::exp2_fast(limit[0] - new_limit[0]);
+    float f1 = device::exp2_fast(limit[1] - new_limit[1]);
     sum[0] *= f0, sum[1] *= f1, zero[0] *= f0, zero[1] *= f1;
     const float units = new_unit * inverse_of_power(unit);
     f0 *= units, f1 *= units;
@@ -51,20 +52,19 @@ struct Attention {
       output[m][0] *= f0, output[m][1] *= f1;
       output[m][2] *= f0, output[m][3] *= f1;
     }
-    limit[0] = limit0, limit[1] = limit1, unit = new_unit;
+    limit[0] = new_limit[0], limit[1] = new_limit[1], unit = new_unit;
   }
   template <class F>
-  DEVICE_FUNCTION void for_each(F f) {  // sums and outputs, in a fixed order
-    f(0, sum[0]), f(1, sum[1]), f(2, zero[0]), f(3, zero[1]);
+  DEVICE_FUNCTION void for_each(F f) {  // f(index, head, in units, number), in a fixed order
+    DEVICE_UNROLL
+    for (int c = 0; c < 2; ++c) f(2 * c, c, false, sum[c]), f(2 * c + 1, c, false, zero[c]);
     DEVICE_UNROLL
     for (int m = 0; m < kMatrices; ++m) DEVICE_UNROLL
-    for (int i = 0; i < 4; ++i) f(4 + 4 * m + i, output[m][i]);
+    for (int i = 0; i < 4; ++i) f(4 + 4 * m + i, i % 2, true, output[m][i]);
   }
 };
 
-// What a lane hands over where waves share a head.
-inline constexpr int merge_floats(int wave_dim) { return wave_dim / 4 + 7; }
-// And where they share its dimensions.
+// What a lane hands over where waves share the dimensions of a head.
 inline constexpr int kHalfFloats = 6, kScoresBytes = 2 * kWaves * kHalfFloats * device::kWave * 4;
 
 // The unit for scales of up to `scale`.
@@ -291,9 +291,9 @@ struct TileMath {
         top1 = device::max(top1, device::shuffle_xor(top1, mask));
         top_scale = device::max(top_scale, device::shuffle_xor(top_scale, mask));
       }
-      state.rescale(top0 > state.limit[0] ? top0 + kSlack : state.limit[0],
-                    top1 > state.limit[1] ? top1 + kSlack : state.limit[1],
-                    device::min(state.unit, unit_for(top_scale)));
+      const float limit[2] = {top0 > state.limit[0] ? top0 + kSlack : state.limit[0],
+                              top1 > state.limit[1] ? top1 + kSlack : state.limit[1]};
+      state.rescale(limit, device::min(state.unit, unit_for(top_scale)));
     }
     const float p0 = device::exp2_fast(s[0] - state.limit[0]);
     const float p1 = device::exp2_fast(s[1] - state.limit[1]);
