@@ -45,7 +45,9 @@ struct StreamParams {
   int tiles, tile_heads;             // of a KV head: tiles of at most tile_heads query heads
   int block_tiles;                   // of these, how many a block takes: all, or one (block_y)
   int head_tiles;                    // of a block: KV heads * block_tiles
+  int row_tiles;                     // of a sequence: KV heads * tiles
   int halves;                        // of the dimensions: 2 for 256
+  qsa::Divider by_units{1}, by_block_tiles{1};  // units: of a block, head_tiles * halves
   int wave_tiles;                    // tiles that a stage has beside each other, for waves
   int depth;                         // tiles of a wave in a stage: stage_tiles = wave_tiles * depth
   int ring;                          // stages in shared memory

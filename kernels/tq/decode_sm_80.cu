@@ -59,6 +59,32 @@ TileLayout tile_layout(const TensorView& cache) {
   return t;
 }
 
+// Lays out the shared memory of a block; whether two stages fit.
+bool fits(Plan& p, int units) {
+  const int key_bits = p.format.key_bits, alignment = pair_table_alignment(key_bits);
+  p.merge_at = p.scores_at = pair_table_bytes(key_bits) + alignment - 16;
+  if (p.wave_tiles > 1)
+    p.scores_at += units * device::kWave * 4 *
+                   merge_floats(wave_dim(p.head_dim), p.wide, p.wide ? p.columns / 8 : 2);
+  p.queries_at = p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
+  if (p.wide) {
+    p.queries_at = p.scores_at + kWaves * kWideFloats * 4;
+    p.ring_at = p.queries_at + p.head_tiles * wide_query_bytes(p.columns);
+  }
+  // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
+  p.ring = 0;
+  for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {
+    const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
+                       static_cast<int>(kBatches * sizeof(Batch)) - 1280;  // what a block costs
+    const int tiles = budget / p.tile.bytes;                              // that fit
+    p.depth = p.wide || tiles >= 4 * p.wave_tiles ? 2 : 1;
+    p.ring = tiles / (p.depth * p.wave_tiles);
+    if (p.ring > kMostRing) p.ring = kMostRing;
+    p.parts = device::multiprocessors() * blocks;
+  }
+  return p.ring >= 2;
+}
+
 Plan plan_of(const Args& a) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int64_t page = cache.size(1), slot = cache.size(3);
@@ -103,28 +129,9 @@ Plan plan_of(const Args& a) {
   p.wave_tiles = 1;
   while (2 * p.wave_tiles * units <= kWaves) p.wave_tiles *= 2;
 
-  const int key_bits = p.format.key_bits, alignment = pair_table_alignment(key_bits);
-  p.merge_at = pair_table_bytes(key_bits) + alignment - 16;
-  p.scores_at = p.merge_at;
-  if (p.wave_tiles > 1)
-    p.scores_at += units * device::kWave * 4 *
-                   merge_floats(wave_dim(p.head_dim), p.wide, p.wide ? p.columns / 8 : 2);
-  p.queries_at = p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
-  if (p.wide) {
-    p.queries_at = p.scores_at + kWaves * kWideFloats * 4;
-    p.ring_at = p.queries_at + p.head_tiles * wide_query_bytes(p.columns);
-  }
-  // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
-  for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {
-    const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
-                       static_cast<int>(kBatches * sizeof(Batch)) - 1280;  // what a block costs
-    const int tiles = budget / p.tile.bytes;                              // that fit
-    p.depth = tiles >= 4 * p.wave_tiles ? 2 : 1;
-    p.ring = tiles / (p.depth * p.wave_tiles);
-    if (p.ring > kMostRing) p.ring = kMostRing;
-    p.parts = device::multiprocessors() * blocks;
-  }
-  supported(p.ring >= 2 && (p.depth == 2 || !p.wide), "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
+  // Fewer tiles at once where so many do not fit.
+  while (!fits(p, units) && p.wave_tiles > 1) p.wave_tiles /= 2;
+  supported(p.ring >= 2, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
                              " bytes do not fit shared memory");
   p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
   return p;
@@ -169,19 +176,16 @@ template <class F>
 void with_instance(const Plan& p, F f) {
   const auto with_bits = [&](auto key, auto value) {
     with_dim(p.head_dim, [&](auto dim) {
-      constexpr std::integral_constant<int, wave_dim(dim())> own;
       constexpr std::integral_constant<int, 4> four;
       constexpr std::integral_constant<int, 8> eight;
       constexpr std::integral_constant<int, 16> sixteen;
-      if constexpr (dim() == kWideDim) {
-        if (p.wide) return p.columns == 8 ? f(key, value, dim, eight) : f(key, value, dim, sixteen);
-        f(key, value, own, four);
-      } else {
-        if constexpr (own() == 128) {
-          if (p.columns == 4) return f(key, value, own, four);
-        }
-        f(key, value, own, eight);
+      if constexpr (dim() >= 128) {
+        if (p.columns == 4) return f(key, value, dim, four);
       }
+      if constexpr (dim() == kWideDim) {
+        if (p.columns == 16) return f(key, value, dim, sixteen);
+      }
+      f(key, value, dim, eight);
     });
   };
   constexpr std::integral_constant<int, 3> k3;
@@ -263,7 +267,10 @@ struct DecodeSm80 {
     s.tile_heads = plan.tile_heads;
     s.block_tiles = plan.block_tiles;
     s.head_tiles = plan.head_tiles;
+    s.row_tiles = plan.kv_heads * plan.tiles;
     s.halves = plan.halves;
+    s.by_units = qsa::Divider(static_cast<uint32_t>(plan.head_tiles * plan.halves));
+    s.by_block_tiles = qsa::Divider(static_cast<uint32_t>(plan.block_tiles));
     s.wave_tiles = plan.wave_tiles;
     s.depth = plan.depth;
     s.ring = plan.ring;

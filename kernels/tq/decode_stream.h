@@ -39,12 +39,13 @@ DEVICE_FUNCTION float fill_pair_table(const Codebook& book, uint8_t* table) {
   return power;
 }
 
-// kDim: 256 where decode_wide.h serves, else the dimensions of a wave. kColumns: of a fragment of
-// queries.
+// kColumns: of a fragment of queries. Of 256 dimensions two waves take half each: of the values, with
+// more than 4 columns (decode_wide.h); of the keys too, with 4.
 template <int kKeyBits, int kValueBits, int kDim, int kColumns>
 class Stream {
-  static constexpr bool kWide = kDim == kWideDim, kPacked = kColumns == 4;
-  static constexpr int kWaveDim = kWide ? kWideHalf : kDim;
+  static constexpr bool kWide = kDim == kWideDim && kColumns > 4, kPacked = kColumns == 4;
+  static constexpr bool kHalves = kDim == kWideDim && !kWide;
+  static constexpr int kWaveDim = wave_dim(kDim), kSharers = kDim / kWaveDim;  // of a head
   using Math =
       std::conditional_t<kWide, WideMath<kKeyBits, kValueBits, kWide ? kColumns : 8>,
                          TileMath<kKeyBits, kValueBits, kWaveDim, kPacked>>;
@@ -55,11 +56,11 @@ class Stream {
       : p_(p),
         shared_(shared),
         wave_(device::wave()),
-        unit_(wave_ % (p.head_tiles * p.halves)),
-        wave_tile_(wave_ / (p.head_tiles * p.halves)),
-        kv_head_(unit_ / p.halves / p.block_tiles),
-        head_tile_(kv_head_ * p.tiles + unit_ / p.halves % p.block_tiles + device::block_y()) {
-    math_.place(p, kv_head_, unit_ % p.halves);
+        wave_tile_(divide(wave_, p.by_units)),
+        unit_(wave_ - wave_tile_ * p.head_tiles * kSharers),
+        kv_head_(divide(unit_ / kSharers, p.by_block_tiles)),
+        in_group_(unit_ / kSharers - kv_head_ * p.block_tiles + device::block_y()) {
+    math_.place(p, kv_head_, unit_ % kSharers);
   }
 
   DEVICE_FUNCTION void run(Batch* batches) {
@@ -164,6 +165,10 @@ class Stream {
   }
 
  private:
+  DEVICE_FUNCTION static int divide(int n, const qsa::Divider& by) {
+    return static_cast<int>(by(static_cast<uint32_t>(n)));
+  }
+
   DEVICE_FUNCTION void begin_segment(int row) {
     if constexpr (kWide) {
       constexpr int kBytes = wide_query_bytes(kColumns), kPieces = kBytes / 16;
@@ -171,19 +176,19 @@ class Stream {
       uint8_t* const to = shared_ + p_.queries_at;
       DEVICE_ROLLED
       for (int i = device::thread(); i < p_.head_tiles * kPieces; i += kStreamThreads) {
-        const int tile = i / kPieces, head = tile / p_.block_tiles;
-        const int of_all = (row * (p_.query_heads / p_.group) + head) * p_.tiles +
-                           tile % p_.block_tiles + device::block_y();
+        const int tile = i / kPieces, head = divide(tile, p_.by_block_tiles);
+        const int of_all = row * p_.row_tiles + head * p_.tiles + tile - head * p_.block_tiles +
+                           device::block_y();
         *reinterpret_cast<device::Words4*>(to + i * 16) = device::load16<device::Words4>(
             p_.queries + (int64_t{of_all} * kPieces + i % kPieces) * 4);
       }
-      math_.begin(p_, row, head_tile_,
-                  device::shared_address(to + unit_ / p_.halves * kBytes),
+      math_.begin(p_, row * p_.row_tiles + kv_head_ * p_.tiles + in_group_,
+                  device::shared_address(to + unit_ / kSharers * kBytes),
                   reinterpret_cast<float*>(shared_ + p_.scores_at) + wave_ * kWideFloats);
       device::sync_block();
     } else if (wave_tile_ < p_.wave_tiles) {
       state_.clear();
-      math_.load_queries(p_, row, head_tile_);
+      math_.load_queries(p_, row * p_.row_tiles + kv_head_ * p_.tiles + in_group_);
     }
   }
 
@@ -195,7 +200,7 @@ class Stream {
     for (int t = 0; t < Math::kTiles; ++t) all = device::min(all, live[t]), some |= live[t];
     float s[4] = {}, squares[2] = {};
     if (some) math_.dot_products(p_, tiles, lane_table, s, squares);
-    if (kDim == 128 && kPacked && p_.halves > 1) add_other_half(turn, s, squares);
+    if constexpr (kHalves) add_other_half(turn, s, squares);
     if (some)
       math_.attend(p_, tiles, Math::own_tile() ? live[Math::kTiles - 1] : live[0],
                    all == kTileTokens, s, squares, key_constant, state_);
@@ -260,7 +265,7 @@ class Stream {
         const Ending end = ending(slot, 2 * member + c, c, group == 0);
         if (!end.partial) continue;
         DEVICE_UNROLL
-        for (int f = 0; f < kDim / 8; ++f) put(end, group, f, state_.output[f / 2][f % 2 * 2 + c]);
+        for (int f = 0; f < kWaveDim / 8; ++f) put(end, group, f, state_.output[f / 2][f % 2 * 2 + c]);
       }
     }
   }
@@ -271,7 +276,7 @@ class Stream {
     float codes, zero;
   };
   DEVICE_FUNCTION Ending ending(int64_t slot, int column, int c, bool first) const {
-    const int in_group = head_tile_ % p_.tiles * p_.tile_heads + column;
+    const int in_group = in_group_ * p_.tile_heads + column;
     if (column >= p_.tile_heads || in_group >= p_.group) return {};
     const int64_t head = slot * p_.query_heads + kv_head_ * p_.group + in_group;
     const float sum = state_.sum[c];
@@ -331,7 +336,7 @@ class Stream {
 
   const StreamParams& p_;
   uint8_t* const shared_;
-  const int wave_, unit_, wave_tile_, kv_head_, head_tile_;
+  const int wave_, wave_tile_, unit_, kv_head_, in_group_;  // in_group_: which tile of its heads
   State state_;
   Math math_;
 };

@@ -103,9 +103,8 @@ struct TileMath {
   // left of the queries of columns 0 ... 3, have no other use.
   DEVICE_FUNCTION static int own_tile() { return kPacked ? device::lane() % 4 / 2 : 0; }
 
-  DEVICE_FUNCTION void load_queries(const StreamParams& p, int row, int head_tile) {
+  DEVICE_FUNCTION void load_queries(const StreamParams& p, int64_t tile) {
     const int lane = device::lane(), columns = kPacked ? 4 : 8;
-    const int64_t tile = int64_t{row} * (p.query_heads / p.group * p.tiles) + head_tile;
     const uint32_t* const from =
         p.queries + ((tile * p.halves + half_) * kSteps * device::kWave + lane) * kQueryRegisters;
     struct alignas(4 * kQueryRegisters) Registers {

@@ -98,12 +98,10 @@ class WideMath {
   DEVICE_FUNCTION int half() const { return half_; }
 
   // `queries`, in shared memory, is filled by the block.
-  DEVICE_FUNCTION void begin(const StreamParams& p, int row, int head_tile, SharedAddress queries,
-                             float* mine) {
-    const int64_t tile = int64_t{row} * (p.query_heads / p.group * p.tiles) + head_tile;
+  DEVICE_FUNCTION void begin(const StreamParams& p, int tile, SharedAddress queries, float* mine) {
     DEVICE_UNROLL
     for (int c = 0; c < kHeads; ++c)
-      gain_[c] = p.gains[tile * kColumns + 8 * c + device::lane() / 4];
+      gain_[c] = p.gains[int64_t{tile} * kColumns + 8 * c + device::lane() / 4];
     queries_ = queries + static_cast<uint32_t>(device::lane() * (kRegisters * 4));
     mine_ = mine;
   }
