@@ -99,33 +99,36 @@ DEVICE_FUNCTION void copy_tile(const TileLayout& tile, int bytes, SharedAddress 
 // Finds the stages of a block, one batch after another; the work of one wave.
 class Planner {
  public:
-  DEVICE_FUNCTION explicit Planner(const StreamParams& p) : p_(p) {}
+  // `next_ids`: an int of each lane, in shared memory.
+  DEVICE_FUNCTION Planner(const StreamParams& p, int* next_ids)
+      : p_(p), next_ids_(next_ids) {}
 
-  DEVICE_FUNCTION void begin(const Place& place, Batch* to) {
+  DEVICE_FUNCTION void begin(const Place& place, Batch* to) const {
     enter(place.row, place.stage, to);
   }
   // The batch behind `last`.
-  DEVICE_FUNCTION void plan(const Batch& last, Batch* to) {
+  DEVICE_FUNCTION void plan(const Batch& last, Batch* to) const {
     int row = last.row;
     const int stage = last.first + last.count;
-    if (stage < last.stages) return fill(row, stage, last.stages, last.tokens, to);
+    if (stage < last.stages)
+      return fill(row, stage, last.stages, last.tokens, next_ids_[device::lane()], to);
     do row += 1;
     while (stages_of(p_.schedule, row) == 0);
     enter(row, 0, to);
   }
 
  private:
-  DEVICE_FUNCTION void enter(int row, int stage, Batch* to) {
+  DEVICE_FUNCTION void enter(int row, int stage, Batch* to) const {
     const int tokens = tokens_of(p_.schedule, row);
-    next_id_ = load_id(row, tokens, stage);
-    fill(row, stage, stages_of(p_.schedule, row), tokens, to);
+    fill(row, stage, stages_of(p_.schedule, row), tokens, load_id(row, tokens, stage), to);
   }
   // A lane has a tile. Page ids are loaded a batch ahead, but for the first of a sequence.
-  DEVICE_FUNCTION void fill(int row, int stage, int stages, int tokens, Batch* to) {
+  DEVICE_FUNCTION void fill(int row, int stage, int stages, int tokens, int id,
+                            Batch* to) const {
     const Schedule& s = p_.schedule;
     const int lane = device::lane(), tile = stage * s.stage_tiles + lane;
     const int count = device::min(device::kWave / s.stage_tiles, stages - stage);
-    const int in_page = tile - s.page_of(tile) * s.page_tiles, id = next_id_;
+    const int in_page = tile - s.page_of(tile) * s.page_tiles;
     TileInfo info{};
     if (id >= 0) {
       info.offset = id * p_.block_stride + in_page * p_.tile.bytes_of_tile;
@@ -136,7 +139,7 @@ class Planner {
     to->tiles[lane] = info;
     if (lane == 0)
       to->row = row, to->first = stage, to->count = count, to->stages = stages, to->tokens = tokens;
-    next_id_ = load_id(row, tokens, stage + count);
+    next_ids_[lane] = load_id(row, tokens, stage + count);
   }
   // Of the lane's tile of the batch at `stage`; -1: none.
   DEVICE_FUNCTION int load_id(int row, int tokens, int stage) const {
@@ -150,7 +153,7 @@ class Planner {
   }
 
   const StreamParams& p_;
-  int next_id_ = -1;
+  int* const next_ids_;
 };
 
 }  // namespace tq

@@ -75,7 +75,8 @@ bool fits(Plan& p, int units) {
   p.ring = 0;
   for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {
     const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
-                       static_cast<int>(kBatches * sizeof(Batch)) - 1280;  // what a block costs
+                       static_cast<int>(kBatches * sizeof(Batch) + kWaves * sizeof(WaveState)) -
+                       1536;                  // the rest, and what a block costs
     const int tiles = budget / p.tile.bytes;                              // that fit
     p.depth = p.wide || tiles >= 4 * p.wave_tiles ? 2 : 1;
     p.ring = tiles / (p.depth * p.wave_tiles);

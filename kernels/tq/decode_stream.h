@@ -39,6 +39,30 @@ DEVICE_FUNCTION float fill_pair_table(const Codebook& book, uint8_t* table) {
   return power;
 }
 
+// Which stage of the batches that lie in shared memory.
+struct Cursor {
+  int batch, stage;  // the stage within the batch
+  DEVICE_FUNCTION void advance(int stages_of_batch) {
+    stage += 1;
+    if (stage < stages_of_batch) return;
+    batch = batch + 1 == kBatches ? 0 : batch + 1;
+    stage = 0;
+  }
+};
+// The stages [first, last) of a sequence that this block has so far.
+struct Segment {
+  int row = -1, first, last, stages;  // stages: of the whole sequence
+};
+// What a wave needs once a turn, written by its first lane. In registers it would push what it needs
+// all the time out of them: the L1 has little room for spills beside so much shared memory.
+struct WaveState {
+  int unit, wave_tile, kv_head, in_group;  // in_group: which tile of the KV head's heads
+  int tile_at;                             // bytes of its first tile in a stage
+  Cursor now, ahead;
+  int at, copy_at;  // their slots in the ring
+  Segment segment;
+};
+
 // kColumns: of a fragment of queries. Of 256 dimensions two waves take half each: of the values, with
 // more than 4 columns (decode_wide.h); of the keys too, with 4.
 template <int kKeyBits, int kValueBits, int kDim, int kColumns>
@@ -52,44 +76,39 @@ class Stream {
   using State = typename Math::State;
 
  public:
-  DEVICE_FUNCTION Stream(const StreamParams& p, uint8_t* shared)
-      : p_(p),
-        shared_(shared),
-        wave_(device::wave()),
-        wave_tile_(divide(wave_, p.by_units)),
-        unit_(wave_ - wave_tile_ * p.head_tiles * kSharers),
-        kv_head_(divide(unit_ / kSharers, p.by_block_tiles)),
-        in_group_(unit_ / kSharers - kv_head_ * p.block_tiles + device::block_y()) {
-    math_.place(p, kv_head_, unit_ % kSharers);
+  // `own`: in shared memory, of this wave.
+  DEVICE_FUNCTION Stream(const StreamParams& p, uint8_t* shared, WaveState* own)
+      : p_(p), shared_(shared), own_(own) {
+    const int wave = device::wave(), wave_tile = divide(wave, p.by_units);
+    const int unit = wave - wave_tile * p.head_tiles * kSharers;
+    const int kv_head = divide(unit / kSharers, p.by_block_tiles);
+    if (device::lane() == 0) {
+      *own = WaveState{};
+      own->unit = unit, own->wave_tile = wave_tile, own->kv_head = kv_head;
+      own->in_group = unit / kSharers - kv_head * p.block_tiles + device::block_y();
+      own->tile_at = wave_tile * p.tile.bytes;
+    }
+    math_.place(p, kv_head, unit % kSharers);
   }
 
-  DEVICE_FUNCTION void run(Batch* batches) {
+  DEVICE_FUNCTION void run(Batch* batches, int* next_ids) {
     device::allow_next_launch();
     const Runs runs = runs_of(p_.schedule);
     const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
-    const int part = device::block_x();
-    if (part >= cut.parts) return device::await_launch_before();
-    const int begin = first_stage(cut, part), stages = first_stage(cut, part + 1) - begin;
-    Planner planner(p_);
-    if (wave_ == 0) planner.begin(find_stage(p_.schedule, runs, begin), batches);
+    if (device::block_x() >= cut.parts) return device::await_launch_before();
+    const int begin = first_stage(cut, device::block_x());
+    const int stages = first_stage(cut, device::block_x() + 1) - begin;
+    const Planner planner(p_, next_ids);
+    if (device::wave() == 0) planner.begin(find_stage(p_.schedule, runs, begin), batches);
 
-    const int stage_tiles = p_.schedule.stage_tiles, stage_bytes = stage_tiles * p_.tile.bytes;
-    const SharedAddress ring = device::shared_address(shared_ + p_.ring_at);
     constexpr int kAlignment = pair_table_alignment(kKeyBits);
     uint8_t* const table =
         shared_ + (static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1));
     const SharedAddress lane_table =
         device::shared_address(table + device::lane() % kPairLanes * kPairBytes);
     float key_constant = p_.fp8_factor;
-    const int own = p_.tile.runs == 1 ? device::thread() * 16 : 0;  // of a tile's bytes
 
     // Turn i attends to stage i and starts the copies of stage i + ring - 1.
-    struct Cursor {
-      int batch, stage;  // the stage within the batch
-    } now{}, ahead{};
-    const auto next = [](int batch) { return batch + 1 == kBatches ? 0 : batch + 1; };
-    Segment segment{-1, 0, 0, 0};
-    int at = 0, copy_at = 0;
     DEVICE_ROLLED
     for (int i = 1 - p_.ring; i <= stages; ++i) {
       if (i == 0) {
@@ -108,68 +127,92 @@ class Stream {
       device::sync_block();
 
       const int copied = i + p_.ring - 1;
-      if (copied < stages) {
-        const Batch& batch = batches[ahead.batch];
-        const TileInfo* const tiles = batch.tiles + ahead.stage * stage_tiles;
-        SharedAddress to = ring + static_cast<uint32_t>(copy_at * stage_bytes + own);
-        const uint8_t* const from = p_.cache + own;
+      if (copied < stages) copy_stage(batches, planner, copied + 1 < stages);
+      device::copy_async_commit();
+      if (i < 0) continue;
+
+      const Batch& batch = batches[own_->now.batch];
+      const int row = i < stages ? batch.row : -1;
+      if (row != own_->segment.row) {
+        if (own_->segment.row >= 0) finish();
+        if (i == stages) break;
+        begin_segment(row, batch);
+      }
+      // Where the wave's tiles are; the second lies wave_tiles further.
+      const TileInfo* const infos =
+          batch.tiles + own_->now.stage * p_.schedule.stage_tiles + own_->wave_tile;
+      const SharedAddress tile =
+          stage_at(own_->at) + static_cast<uint32_t>(own_->tile_at);
+      const bool busy = own_->wave_tile < p_.wave_tiles;
+      if constexpr (Math::kTiles == 2) {
+        const int live[2] = {busy ? infos[0].live : 0,
+                             busy && p_.depth == 2 ? infos[p_.wave_tiles].live : 0};
+        const SharedAddress tiles[2] = {
+            tile, tile + static_cast<uint32_t>(p_.depth == 2 ? p_.wave_tiles * p_.tile.bytes : 0)};
+        if constexpr (kWide)
+          math_.turn(p_, tiles, live, lane_table, key_constant, state_);
+        else
+          attend(i, tiles, live, lane_table, key_constant);
+      } else {
         DEVICE_ROLLED
-        for (int t = 0; t < stage_tiles; ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
-          const TileInfo tile = tiles[t];
-          copy_tile(p_.tile, tile.bytes, to, from + tile.offset);
-        }
-        copy_at = copy_at + 1 == p_.ring ? 0 : copy_at + 1;
-        ahead.stage += 1;
-        if (ahead.stage == batch.count) {
-          ahead = {next(ahead.batch), 0};
-          if (wave_ == 0 && copied + 1 < stages) planner.plan(batch, batches + ahead.batch);
+        for (int d = 0; d < p_.depth; ++d) {
+          const int live[1] = {busy ? infos[d * p_.wave_tiles].live : 0};
+          const SharedAddress tiles[1] = {
+              tile + static_cast<uint32_t>(d * p_.wave_tiles * p_.tile.bytes)};
+          attend(i, tiles, live, lane_table, key_constant);
         }
       }
-      device::copy_async_commit();
-
-      if (i >= 0) {
-        const Batch& batch = batches[now.batch];
-        const int row = i < stages ? batch.row : -1;
-        if (row != segment.row) {
-          if (segment.row >= 0) finish(segment, part);
-          if (i == stages) break;
-          segment = {row, batch.first + now.stage, 0, batch.stages};
-          begin_segment(row);
-        }
-        segment.last = batch.first + now.stage;
-        const TileInfo* const infos = batch.tiles + now.stage * stage_tiles + wave_tile_;
-        const SharedAddress tiles =
-            ring + static_cast<uint32_t>(at * stage_bytes + wave_tile_ * p_.tile.bytes);
-        DEVICE_ROLLED
-        for (int d = 0; d < p_.depth; d += Math::kTiles) {
-          int live[Math::kTiles];  // tokens of the wave's tiles
-          SharedAddress here[Math::kTiles];
-          DEVICE_UNROLL
-          for (int t = 0; t < Math::kTiles; ++t) {
-            const bool there = wave_tile_ < p_.wave_tiles && d + t < p_.depth;
-            const int tile = there ? (d + t) * p_.wave_tiles : 0;
-            live[t] = there ? infos[tile].live : 0;
-            here[t] = tiles + static_cast<uint32_t>(tile * p_.tile.bytes);
-          }
-          if constexpr (kWide)
-            math_.turn(p_, here, live, lane_table, key_constant, state_);
-          else
-            attend(i * p_.depth + d, here, live, lane_table, key_constant);
-        }
-        at = at + 1 == p_.ring ? 0 : at + 1;
-        now.stage += 1;
-        if (now.stage == batch.count) now = {next(now.batch), 0};
+      device::sync_wave();
+      if (device::lane() == 0) {
+        own_->at = own_->at + 1 == p_.ring ? 0 : own_->at + 1;
+        own_->now.advance(batches[own_->now.batch].count);
+        own_->segment.last += 1;
       }
     }
     device::copy_async_wait<0>();
   }
 
  private:
+  DEVICE_FUNCTION SharedAddress stage_at(int slot) const {
+    return device::shared_address(shared_ + p_.ring_at) +
+           static_cast<uint32_t>(slot * p_.schedule.stage_tiles * p_.tile.bytes);
+  }
+
+  // Starts the copies of the next stage, and plans what is behind its batch.
+  DEVICE_FUNCTION void copy_stage(Batch* batches, const Planner& planner, bool more) {
+    const Cursor ahead = own_->ahead;
+    const int slot = own_->copy_at;
+    const Batch& batch = batches[ahead.batch];
+    const TileInfo* const tiles = batch.tiles + ahead.stage * p_.schedule.stage_tiles;
+    const int own = p_.tile.runs == 1 ? device::thread() * 16 : 0;  // of a tile's bytes
+    SharedAddress to = stage_at(slot) + static_cast<uint32_t>(own);
+    const uint8_t* const from = p_.cache + own;
+    DEVICE_ROLLED
+    for (int t = 0; t < p_.schedule.stage_tiles; ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
+      const TileInfo tile = tiles[t];
+      copy_tile(p_.tile, tile.bytes, to, from + tile.offset);
+    }
+    Cursor next = ahead;
+    next.advance(batch.count);
+    if (next.stage == 0 && more && device::wave() == 0) planner.plan(batch, batches + next.batch);
+    device::sync_wave();
+    if (device::lane() == 0) {
+      own_->ahead = next;
+      own_->copy_at = slot + 1 == p_.ring ? 0 : slot + 1;
+    }
+  }
+
   DEVICE_FUNCTION static int divide(int n, const qsa::Divider& by) {
     return static_cast<int>(by(static_cast<uint32_t>(n)));
   }
 
-  DEVICE_FUNCTION void begin_segment(int row) {
+  DEVICE_FUNCTION void begin_segment(int row, const Batch& batch) {
+    device::sync_wave();
+    if (device::lane() == 0) {
+      const int first = batch.first + own_->now.stage;
+      own_->segment = {row, first, first, batch.stages};
+    }
+    const int first_tile = row * p_.row_tiles + own_->kv_head * p_.tiles + own_->in_group;
     if constexpr (kWide) {
       constexpr int kBytes = wide_query_bytes(kColumns), kPieces = kBytes / 16;
       state_.clear();
@@ -182,13 +225,13 @@ class Stream {
         *reinterpret_cast<device::Words4*>(to + i * 16) = device::load16<device::Words4>(
             p_.queries + (int64_t{of_all} * kPieces + i % kPieces) * 4);
       }
-      math_.begin(p_, row * p_.row_tiles + kv_head_ * p_.tiles + in_group_,
-                  device::shared_address(to + unit_ / kSharers * kBytes),
-                  reinterpret_cast<float*>(shared_ + p_.scores_at) + wave_ * kWideFloats);
+      math_.begin(p_, first_tile,
+                  device::shared_address(to + own_->unit / kSharers * kBytes),
+                  reinterpret_cast<float*>(shared_ + p_.scores_at) + device::wave() * kWideFloats);
       device::sync_block();
-    } else if (wave_tile_ < p_.wave_tiles) {
+    } else if (own_->wave_tile < p_.wave_tiles) {
       state_.clear();
-      math_.load_queries(p_, row * p_.row_tiles + kv_head_ * p_.tiles + in_group_);
+      math_.load_queries(p_, first_tile);
     }
   }
 
@@ -210,7 +253,7 @@ class Stream {
   // before the barrier of the next, so two take turns.
   DEVICE_FUNCTION void add_other_half(int turn, float (&s)[4], float (&squares)[2]) {
     float* const mine = reinterpret_cast<float*>(shared_ + p_.scores_at) +
-                        (turn % 2 * kWaves + wave_) * kHalfFloats * device::kWave + device::lane();
+                        (turn % 2 * kWaves + device::wave()) * kHalfFloats * device::kWave + device::lane();
     const float* const other = mine + (math_.half() ? -1 : 1) * kHalfFloats * device::kWave;
     DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) mine[i * device::kWave] = s[i];
@@ -223,20 +266,16 @@ class Stream {
     for (int i = 0; i < 2; ++i) squares[i] += other[(4 + i) * device::kWave];
   }
 
-  // The stages of a sequence that this block has.
-  struct Segment {
-    int row, first, last, stages;  // stages: of the whole sequence
-  };
-
   // Writes the result of a segment.
-  DEVICE_FUNCTION void finish(const Segment& s, int part) {
+  DEVICE_FUNCTION void finish() {
+    const Segment s = own_->segment;
     merge_tiles();
     if constexpr (kWide) math_.join_sums(state_);
-    if (wave_tile_ != 0) return;
+    if (own_->wave_tile != 0) return;
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
-    const bool whole = s.first == 0 && s.last + 1 == s.stages;
+    const bool whole = s.first == 0 && s.last == s.stages;
     const int64_t slot =
-        whole ? int64_t{2} * p_.schedule.parts + s.row : int64_t{2} * part + (s.first == 0);
+        whole ? int64_t{2} * p_.schedule.parts + s.row : int64_t{2} * device::block_x() + (s.first == 0);
     if constexpr (kWide) {
       DEVICE_UNROLL
       for (int c = 0; c < State::kHeads; ++c) {
@@ -276,9 +315,9 @@ class Stream {
     float codes, zero;
   };
   DEVICE_FUNCTION Ending ending(int64_t slot, int column, int c, bool first) const {
-    const int in_group = in_group_ * p_.tile_heads + column;
+    const int in_group = own_->in_group * p_.tile_heads + column;
     if (column >= p_.tile_heads || in_group >= p_.group) return {};
-    const int64_t head = slot * p_.query_heads + kv_head_ * p_.group + in_group;
+    const int64_t head = slot * p_.query_heads + own_->kv_head * p_.group + in_group;
     const float sum = state_.sum[c];
     const bool none = sum == 0;  // a NaN sum is not 0 and makes the head NaN
     const float inverse = none ? 0 : device::divide(1, sum);
@@ -301,12 +340,12 @@ class Stream {
     if (p_.wave_tiles == 1) return;
     constexpr int kHeads = State::kHeads;
     float* const buffer = reinterpret_cast<float*>(shared_ + p_.merge_at) +
-                          unit_ * merge_floats(kWaveDim, kWide, kHeads) * device::kWave +
+                          own_->unit * merge_floats(kWaveDim, kWide, kHeads) * device::kWave +
                           device::lane();
     DEVICE_ROLLED
     for (int t = 1; t < p_.wave_tiles; ++t) {
       device::sync_block();  // the buffer has been read
-      if (wave_tile_ == t) {
+      if (own_->wave_tile == t) {
         DEVICE_UNROLL
         for (int c = 0; c < kHeads; ++c) buffer[c * device::kWave] = state_.limit[c];
         buffer[kHeads * device::kWave] = state_.unit;
@@ -315,7 +354,7 @@ class Stream {
         });
       }
       device::sync_block();
-      if (wave_tile_ == 0) {
+      if (own_->wave_tile == 0) {
         float limit[kHeads], f[kHeads];
         DEVICE_UNROLL
         for (int c = 0; c < kHeads; ++c)
@@ -336,7 +375,7 @@ class Stream {
 
   const StreamParams& p_;
   uint8_t* const shared_;
-  const int wave_, wave_tile_, unit_, kv_head_, in_group_;  // in_group_: which tile of its heads
+  WaveState* const own_;
   State state_;
   Math math_;
 };
@@ -345,8 +384,12 @@ template <int kKeyBits, int kValueBits, int kDim, int kColumns>
 DEVICE_KERNEL_BLOCKS(kStreamThreads, kStreamBlocks)
 decode_stream(StreamParams p) {
   DEVICE_SHARED(Batch, batches, kBatches);
+  DEVICE_SHARED(WaveState, waves, kWaves);
+  DEVICE_SHARED(int, next_ids, device::kWave);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
-  Stream<kKeyBits, kValueBits, kDim, kColumns>(p, device::data(shared)).run(device::data(batches));
+  Stream<kKeyBits, kValueBits, kDim, kColumns>(p, device::data(shared),
+                                               device::data(waves) + device::wave())
+      .run(device::data(batches), device::data(next_ids));
 }
 
 }  // namespace tq

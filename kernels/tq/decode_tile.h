@@ -185,7 +185,6 @@ struct TileMath {
   DEVICE_FUNCTION void centroid_products(SharedAddress codes0, SharedAddress codes8,
                                          SharedAddress lane_table, float (&sums)[4],
                                          float* squares) const {
-    constexpr int kTogether = 2;
     const int group = device::lane() / 4;
     float d[2][4] = {}, n[2][2][4] = {};
     uint32_t w[2][KeyWords<kKeyBits, kDim>::kWords];
@@ -198,7 +197,6 @@ struct TileMath {
     }
     DEVICE_UNROLL
     for (int k = 0; k < kSteps; ++k) {
-      if (k % kTogether == 0) device::sync_wave();  // or the compiler takes one token after the other
       DEVICE_UNROLL
       for (int e = 0; e < 2; ++e) {
         const uint32_t a[4] = {x[e].x[0], x[e].x[1], y[e].x[0], y[e].x[1]};
