@@ -293,12 +293,15 @@ struct DecodeSm80 {
     m.lse = strided<2>(a.tensor("lse"));
     m.heads = plan.query_heads;
     const int64_t items = int64_t{plan.batch} * plan.query_heads;
-    m.head_waves = plan.parts >= 16 * plan.batch ? kMergeWaves : 1;
-    const int64_t heads_of_block = kMergeWaves / m.head_waves;
+    const bool shared = plan.parts >= 8 * plan.batch && 2 * items <= plan.parts;
     with_dim(plan.head_dim, [&](auto dim) {
-      device::launch_early(merge_partials<dim()>,
-                     device::Grid{(items + heads_of_block - 1) / heads_of_block, 1, 1},
-                     kMergeThreads, 0, call.stream, m);
+      if (shared)
+        device::launch_early(merge_partials<dim(), true>, device::Grid{items, dim_chunks(dim()), 1},
+                             kMergeThreads, 0, call.stream, m);
+      else
+        device::launch_early(merge_partials<dim(), false>,
+                             device::Grid{(items + kMergeWaves - 1) / kMergeWaves, 1, 1},
+                             kMergeThreads, 0, call.stream, m);
     });
   }
 };
