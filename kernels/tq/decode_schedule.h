@@ -21,9 +21,8 @@ struct Schedule {
   int batch;
   int page, page_tiles;  // tokens and tiles of a page
   int stage_tiles;
-  int parts;         // blocks of the grid
-  int least_stages;  // of a block, where there are not enough for all
-  qsa::Divider by_page_tiles{1}, by_stage_tiles{1};
+  int parts;  // blocks of the grid
+  qsa::Divider by_page{1}, by_page_tiles{1}, by_stage_tiles{1};
 
   DEVICE_FUNCTION int page_of(int tile) const {
     return static_cast<int>(by_page_tiles(static_cast<uint32_t>(tile)));
@@ -36,7 +35,8 @@ DEVICE_FUNCTION int tokens_of(const Schedule& s, int row) {
 }
 DEVICE_FUNCTION int tiles_of(const Schedule& s, int tokens) {
   if (s.page == s.page_tiles * kTileTokens) return (tokens + kTileTokens - 1) / kTileTokens;
-  return tokens / s.page * s.page_tiles + (tokens % s.page + kTileTokens - 1) / kTileTokens;
+  const int pages = static_cast<int>(s.by_page(static_cast<uint32_t>(tokens)));
+  return pages * s.page_tiles + (tokens - pages * s.page + kTileTokens - 1) / kTileTokens;
 }
 // Tokens of a sequence from a tile on, 16 at most.
 DEVICE_FUNCTION int tokens_from(const Schedule& s, int tokens, int tile) {
@@ -55,9 +55,8 @@ struct Cut {
   int parts, each, longer;
 };
 DEVICE_FUNCTION Cut cut_of(const Schedule& s, int total) {
-  const int most = (total + s.least_stages - 1) / s.least_stages;
-  const int parts = most < s.parts ? most : s.parts;
-  return {parts, total / parts, total % parts};
+  const int parts = device::min(total, s.parts), each = total / parts;
+  return {parts, each, total - each * parts};
 }
 DEVICE_FUNCTION int first_stage(const Cut& c, int part) {
   return part * c.each + device::min(part, c.longer);

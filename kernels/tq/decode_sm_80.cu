@@ -12,8 +12,6 @@
 namespace tq::decode {
 namespace {
 
-constexpr int kLeastStages = 1;  // of a block
-
 // How a call is laid out, from shapes and strides alone.
 struct Plan {
   int batch, query_heads, kv_heads, head_dim, group;
@@ -244,9 +242,9 @@ struct DecodeSm80 {
     });
 
     StreamParams s{};
-    s.schedule = {
-        strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch,  plan.page, plan.page_tiles,
-        plan.wave_tiles * plan.depth,     plan.parts,    kLeastStages};
+    s.schedule = {strided<1>(a.tensor("seq_lens")), plan.capacity,   plan.batch, plan.page,
+                  plan.page_tiles, plan.wave_tiles * plan.depth, plan.parts};
+    s.schedule.by_page = qsa::Divider(static_cast<uint32_t>(plan.page));
     s.schedule.by_page_tiles = qsa::Divider(static_cast<uint32_t>(plan.page_tiles));
     s.schedule.by_stage_tiles = qsa::Divider(static_cast<uint32_t>(s.schedule.stage_tiles));
     s.cache = cache.data;
