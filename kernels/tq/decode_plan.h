@@ -14,7 +14,8 @@ namespace tq {
 // registers are shared out in fours of waves.)
 inline constexpr int kWaves = 8, kStreamThreads = kWaves * device::kWave;
 inline constexpr int kMostRing = 4;
-inline constexpr int kStreamBlocks = 2;  // of a multiprocessor
+// Blocks of a multiprocessor. Of 16 columns a wave needs more registers (200; with 128 it spills).
+inline constexpr int stream_blocks(int columns) { return columns == 16 ? 1 : 2; }
 
 // How a tile comes from the cache: `runs` runs of contiguous bytes that are laid end to end in
 // shared memory, where a token and a KV head then have their own strides.
@@ -55,8 +56,8 @@ struct StreamParams {
 };
 
 // Floats that a lane hands over where waves share a head: its state.
-inline constexpr int merge_floats(int wave_dim, bool wide, int heads) {
-  return (wide ? wave_dim / 2 : wave_dim / 4) + 3 * heads + 1;
+inline constexpr int merge_floats(int wave_dim, bool wide) {
+  return (wide ? wave_dim / 2 : wave_dim / 4) + 7;
 }
 
 // What all waves know of the stages that come next, up to a waveful of tiles of one sequence.

@@ -23,8 +23,7 @@ struct QueryParams {
   int key_bits;
   int kv_heads, group;    // query heads of a KV head
   int tiles, tile_heads;  // of a group: tiles of at most tile_heads heads
-  int columns;            // of a tile: 4, 8 or 16
-  bool wide;              // for decode_wide.h
+  int columns;            // of a tile: 4, 8 or, for decode_wide.h, 16
   int rows;               // B * kv_heads * tiles * columns
   float scale;            // of scores in base 2
   uint16_t* fragments;    // [B, kv_heads * tiles][D / 16][lane][2 or 4 registers][2 halves]
@@ -169,11 +168,10 @@ prepare_queries(QueryParams p) {
                  2 +
              place.half;
     };
-    if (p.wide) {
-      uint16_t* const tile = p.fragments + int64_t{row / p.columns} * (2 * p.columns * kDim);
-      const bool fp8 = p.key_bits == 8;
-      tile[wide_half_at(fp8, p.columns, column, false, place)] = static_cast<uint16_t>(high);
-      tile[wide_half_at(fp8, p.columns, column, true, place)] = static_cast<uint16_t>(low);
+    if (p.columns == kWideColumns) {
+      uint16_t* const tile = p.fragments + int64_t{row / kWideColumns} * (2 * kWideColumns * kDim);
+      tile[wide_half_at(column, false, place)] = static_cast<uint16_t>(high);
+      tile[wide_half_at(column, true, place)] = static_cast<uint16_t>(low);
       continue;
     }
     p.fragments[half_at(column, 0)] = static_cast<uint16_t>(high);

@@ -63,15 +63,15 @@ bool fits(Plan& p, int units) {
   p.merge_at = p.scores_at = pair_table_bytes(key_bits) + alignment - 16;
   if (p.wave_tiles > 1)
     p.scores_at += units * device::kWave * 4 *
-                   merge_floats(wave_dim(p.head_dim), p.wide, p.wide ? p.columns / 8 : 2);
+                   merge_floats(wave_dim(p.head_dim), p.wide);
   p.queries_at = p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
   if (p.wide) {
     p.queries_at = p.scores_at + kWaves * kWideFloats * 4;
-    p.ring_at = p.queries_at + p.head_tiles * wide_query_bytes(p.columns);
+    p.ring_at = p.queries_at + p.head_tiles * kWideQueryBytes;
   }
   // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
   p.ring = 0;
-  for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {
+  for (int blocks = stream_blocks(p.columns); blocks >= 1 && p.ring < 2; --blocks) {
     const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
                        static_cast<int>(kBatches * sizeof(Batch) + kWaves * sizeof(WaveState)) -
                        1536;                  // the rest, and what a block costs
@@ -81,6 +81,26 @@ bool fits(Plan& p, int units) {
     if (p.ring > kMostRing) p.ring = kMostRing;
     p.parts = device::multiprocessors() * blocks;
   }
+  return p.ring >= 2;
+}
+
+// How heads and tiles are shared out over a block's waves; whether that fits.
+bool share(Plan& p) {
+  const int most_heads = p.wide ? kWideColumns : 8;  // of a tile
+  p.tiles = (p.group + most_heads - 1) / most_heads;
+  p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
+  if (p.wide)
+    p.columns = kWideColumns;
+  else
+    p.columns = p.tile_heads <= 4 && p.head_dim >= 128 ? 4 : 8;  // fewer instances of small sizes
+  p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
+  p.block_tiles = p.kv_heads * p.tiles * p.halves <= kWaves ? p.tiles : 1;
+  p.head_tiles = p.kv_heads * p.block_tiles;
+  const int units = p.head_tiles * p.halves;
+  if (units > kWaves) return false;
+  p.wave_tiles = 1;
+  while (2 * p.wave_tiles * units <= kWaves) p.wave_tiles *= 2;
+  while (!fits(p, units) && p.wave_tiles > 1) p.wave_tiles /= 2;  // fewer tiles at once
   return p.ring >= 2;
 }
 
@@ -112,26 +132,16 @@ Plan plan_of(const Args& a) {
   p.kv_heads = static_cast<int>(cache.size(2));
   p.head_dim = static_cast<int>(q.size(2));
   p.group = p.query_heads / p.kv_heads;
-  p.wide = p.head_dim == kWideDim && p.group > 4;
-  p.tiles = p.wide ? (p.group + 15) / 16 : (p.group + 7) / 8;
-  p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
-  if (p.wide)
-    p.columns = p.tile_heads <= 8 ? 8 : 16;
-  else
-    p.columns = p.tile_heads <= 4 && p.head_dim >= 128 ? 4 : 8;  // fewer instances of small sizes
-  p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
   p.halves = p.head_dim / wave_dim(p.head_dim);
-  p.block_tiles = p.kv_heads * p.tiles * p.halves <= kWaves ? p.tiles : 1;
-  p.head_tiles = p.kv_heads * p.block_tiles;
-  const int units = p.head_tiles * p.halves;
-  supported(units <= kWaves, "there are more KV heads than a block has waves for");
-  p.wave_tiles = 1;
-  while (2 * p.wave_tiles * units <= kWaves) p.wave_tiles *= 2;
-
-  // Fewer tiles at once where so many do not fit.
-  while (!fits(p, units) && p.wave_tiles > 1) p.wave_tiles /= 2;
-  supported(p.ring >= 2, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
-                             " bytes do not fit shared memory");
+  p.wide = p.head_dim == kWideDim && !p.format.fp8 && p.group > 8;
+  bool room = share(p);
+  if (!room && p.wide) {
+    p.wide = false;
+    room = share(p);
+  }
+  supported(p.head_tiles * p.halves <= kWaves, "there are more KV heads than a block has waves for");
+  supported(room, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
+                      " bytes do not fit shared memory");
   p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
   return p;
 }
@@ -181,7 +191,7 @@ void with_instance(const Plan& p, F f) {
       if constexpr (dim() >= 128) {
         if (p.columns == 4) return f(key, value, dim, four);
       }
-      if constexpr (dim() == kWideDim) {
+      if constexpr (dim() == kWideDim && key() != 8) {
         if (p.columns == 16) return f(key, value, dim, sixteen);
       }
       f(key, value, dim, eight);
@@ -229,7 +239,6 @@ struct DecodeSm80 {
     q.tiles = plan.tiles;
     q.tile_heads = plan.tile_heads;
     q.columns = plan.columns;
-    q.wide = plan.wide;
     q.rows = plan.rows;
     q.scale = static_cast<float>(a.real("scale")) * 1.44269504088896341f;  // scores in base 2
     q.fragments = w.fragments;

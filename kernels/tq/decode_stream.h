@@ -63,15 +63,14 @@ struct WaveState {
   Segment segment;
 };
 
-// kColumns: of a fragment of queries. Of 256 dimensions two waves take half each: of the values, with
-// more than 4 columns (decode_wide.h); of the keys too, with 4.
+// kColumns: of a fragment of queries; 16: decode_wide.h. Of 256 dimensions two waves take half each.
 template <int kKeyBits, int kValueBits, int kDim, int kColumns>
 class Stream {
-  static constexpr bool kWide = kDim == kWideDim && kColumns > 4, kPacked = kColumns == 4;
+  static constexpr bool kWide = kColumns == kWideColumns, kPacked = kColumns == 4;
   static constexpr bool kHalves = kDim == kWideDim && !kWide;
   static constexpr int kWaveDim = wave_dim(kDim), kSharers = kDim / kWaveDim;  // of a head
   using Math =
-      std::conditional_t<kWide, WideMath<kKeyBits, kValueBits, kWide ? kColumns : 8>,
+      std::conditional_t<kWide, WideMath<kKeyBits, kValueBits>,
                          TileMath<kKeyBits, kValueBits, kWaveDim, kPacked>>;
   using State = typename Math::State;
 
@@ -159,7 +158,7 @@ class Stream {
           const int live[1] = {busy ? infos[d * p_.wave_tiles].live : 0};
           const SharedAddress tiles[1] = {
               tile + static_cast<uint32_t>(d * p_.wave_tiles * p_.tile.bytes)};
-          attend(i, tiles, live, lane_table, key_constant);
+          attend(i * p_.depth + d, tiles, live, lane_table, key_constant);
         }
       }
       device::sync_wave();
@@ -214,7 +213,7 @@ class Stream {
     }
     const int first_tile = row * p_.row_tiles + own_->kv_head * p_.tiles + own_->in_group;
     if constexpr (kWide) {
-      constexpr int kBytes = wide_query_bytes(kColumns), kPieces = kBytes / 16;
+      constexpr int kBytes = kWideQueryBytes, kPieces = kBytes / 16;
       state_.clear();
       uint8_t* const to = shared_ + p_.queries_at;
       DEVICE_ROLLED
@@ -285,7 +284,7 @@ class Stream {
         for (int f = 0; f < State::kFields; ++f) DEVICE_UNROLL
         for (int j = 0; j < 2; ++j) {
           const auto& x = state_.output[f];
-          put(end, 2 * member + j, f, State::kHeads == 1 ? x[j] + x[2 + j] : x[2 * c + j]);
+          put(end, 2 * member + j, f, x[2 * c + j]);
         }
       }
     } else {
@@ -340,7 +339,7 @@ class Stream {
     if (p_.wave_tiles == 1) return;
     constexpr int kHeads = State::kHeads;
     float* const buffer = reinterpret_cast<float*>(shared_ + p_.merge_at) +
-                          own_->unit * merge_floats(kWaveDim, kWide, kHeads) * device::kWave +
+                          own_->unit * merge_floats(kWaveDim, kWide) * device::kWave +
                           device::lane();
     DEVICE_ROLLED
     for (int t = 1; t < p_.wave_tiles; ++t) {
@@ -381,7 +380,7 @@ class Stream {
 };
 
 template <int kKeyBits, int kValueBits, int kDim, int kColumns>
-DEVICE_KERNEL_BLOCKS(kStreamThreads, kStreamBlocks)
+DEVICE_KERNEL_BLOCKS(kStreamThreads, stream_blocks(kColumns))
 decode_stream(StreamParams p) {
   DEVICE_SHARED(Batch, batches, kBatches);
   DEVICE_SHARED(WaveState, waves, kWaves);

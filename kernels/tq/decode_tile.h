@@ -127,14 +127,14 @@ struct TileMath {
   DEVICE_FUNCTION void dot_products(const StreamParams& p, const SharedAddress (&tiles)[kTiles],
                                     SharedAddress lane_table, float (&s)[4],
                                     float (&squares)[2]) const {
-    constexpr int kEights = 2 * kTiles;
+    constexpr int kEights = 2 * kTiles, kSums = kPacked ? 1 : 2;
     SharedAddress codes[kEights];  // of tokens group and group + 8 of each tile
     DEVICE_UNROLL
     for (int e = 0; e < kEights; ++e)
       codes[e] = tiles[e / 2] + static_cast<uint32_t>(e % 2 * 8 * p.tile.token_stride);
     float sums[kTiles][4], keys[kEights];  // keys: squares
     if constexpr (kKeyBits == 8) {
-      float d[kTiles][2][4] = {};
+      float d[kTiles][kSums][4] = {};
       const auto multiply = [&](bool e4m3fn) {
         DEVICE_UNROLL
         for (int k = 0; k < kSteps; ++k) DEVICE_UNROLL
@@ -144,10 +144,10 @@ struct TileMath {
           const uint32_t a[4] = {fp8_pair(e4m3fn, w0, 0), fp8_pair(e4m3fn, w8, 0),
                                  fp8_pair(e4m3fn, w0, 1), fp8_pair(e4m3fn, w8, 1)};
           const uint32_t b[2] = {query[k][0], query[k][1]};
-          device::multiply_16x8x16<device::f16>(d[t][k % 2], a, b);
+          device::multiply_16x8x16<device::f16>(d[t][0], a, b);
           if constexpr (!kPacked) {
             const uint32_t rest[2] = {query[k][2], query[k][3]};
-            device::multiply_16x8x16<device::f16>(d[t][1 - k % 2], a, rest);
+            device::multiply_16x8x16<device::f16>(d[t][kSums - 1], a, rest);
           }
         }
       };
@@ -158,7 +158,7 @@ struct TileMath {
       DEVICE_UNROLL
       for (int t = 0; t < kTiles; ++t) {
         DEVICE_UNROLL
-        for (int i = 0; i < 4; ++i) sums[t][i] = d[t][0][i] + d[t][1][i];
+        for (int i = 0; i < 4; ++i) sums[t][i] = kPacked ? d[t][0][i] : d[t][0][i] + d[t][kSums - 1][i];
         if (p.format.fp8 == TK_E4M3FNUZ) mark_nans(codes[2 * t], codes[2 * t + 1], sums[t]);
       }
     } else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of a fast decode where a KV head of 256 dimensions has 5 to 16 query heads
-// (decode_stream.h). Queries and weights are the A operands (rows = heads), the cache's codes are B:
-// a key is looked up once for all heads, and weights need not be transposed. Up to 8 heads have what
-// is left of their halves in rows 8 ... 15; more have two fragments.
+// The arithmetic of a fast decode where a KV head of 256 dimensions with centroid keys has more than
+// 8 query heads (decode_stream.h). Queries and weights are the A operands (rows = up to 16 heads),
+// the cache's codes are B: a key is looked up once for all heads, and weights need not be
+// transposed.
 //
 // Two waves share a KV head and two tiles. Each takes the scores of one tile in all dimensions, and
 // the values of both tiles in half of them; they meet for the largest scores and for the weights.
@@ -12,37 +12,28 @@
 
 namespace tq {
 
-inline constexpr int kWideDim = 256, kWideHalf = 128;
+inline constexpr int kWideDim = 256, kWideHalf = 128, kWideColumns = 16;
 // Of a wave, in shared memory: largest scores, sums, weights.
 inline constexpr int kWideTops = 32, kWideSums = 32,
                      kWideFloats = kWideTops + kWideSums + 8 * device::kWave;
-inline constexpr int wide_query_bytes(int columns) { return columns * kWideDim * 4; }
+inline constexpr int kWideQueryBytes = kWideColumns * kWideDim * 4;  // of a head tile
 
-// Where a half of a query fragment lies among a tile's. `low`: it is what another half left.
-DEVICE_FUNCTION int wide_half_at(bool fp8, int columns, int column, bool low, KeyPlace place) {
-  const int lane = 4 * (column % 8) + place.member, row = columns == 8 ? low : column / 8;
-  int word = 0;
-  if (columns == 8)
-    word = fp8 ? (place.pair / 2 * device::kWave + lane) * 4 + place.pair % 2 * 2 + row
-               : (place.pair * device::kWave + lane) * 2 + row;
-  else
-    word = fp8 ? ((place.pair / 2 * 2 + low) * device::kWave + lane) * 4 + place.pair % 2 * 2 + row
-               : (place.pair * device::kWave + lane) * 4 + (low ? 0 : 2) + row;
-  return 2 * word + place.half;
+// Where a half of a query lies among a head tile's. `low`: it is what another half left. A lane's
+// words of a pair are low, low, high, high: of heads `group` and group + 8.
+DEVICE_FUNCTION int wide_half_at(int column, bool low, KeyPlace place) {
+  const int lane = 4 * (column % 8) + place.member;
+  return 2 * ((place.pair * device::kWave + lane) * 4 + (low ? 0 : 2) + column / 8) + place.half;
 }
 
-// Lanes hold heads `group` and, of more than 8, group + 8; of `output` dimensions (field_dim()) of
-// groups 2 * member and the next.
-template <int kOwn>
+// Lanes hold heads `group` and group + 8; of `output` dimensions (field_dim()) of groups 2 * member
+// and the next, of one head and then of the other.
 struct WideAttention {
-  static constexpr int kHeads = kOwn, kFields = kWideHalf / 8;
+  static constexpr int kHeads = 2, kFields = kWideHalf / 8;
   static constexpr int kFloats = 4 * kFields + 2 * kHeads;
   float limit[kHeads];
   float unit;
   float sum[kHeads], zero[kHeads];  // of the tiles whose scores are this wave's
   float output[kFields][4];
-
-  DEVICE_FUNCTION static constexpr int head_of(int i) { return kHeads == 1 ? 0 : i / 2; }
 
   DEVICE_FUNCTION void clear() {
     unit = kMostWeight * 0x1p24f;
@@ -62,7 +53,7 @@ struct WideAttention {
     }
     DEVICE_UNROLL
     for (int m = 0; m < kFields; ++m) DEVICE_UNROLL
-    for (int i = 0; i < 4; ++i) output[m][i] *= f[head_of(i)];
+    for (int i = 0; i < 4; ++i) output[m][i] *= f[i / 2];
     unit = new_unit;
   }
   template <class F>
@@ -71,17 +62,17 @@ struct WideAttention {
     for (int c = 0; c < kHeads; ++c) f(2 * c, c, false, sum[c]), f(2 * c + 1, c, false, zero[c]);
     DEVICE_UNROLL
     for (int m = 0; m < kFields; ++m) DEVICE_UNROLL
-    for (int i = 0; i < 4; ++i) f(2 * kHeads + 4 * m + i, head_of(i), true, output[m][i]);
+    for (int i = 0; i < 4; ++i) f(2 * kHeads + 4 * m + i, i / 2, true, output[m][i]);
   }
 };
 
-template <int kKeyBits, int kValueBits, int kColumns>
+template <int kKeyBits, int kValueBits>
 class WideMath {
-  static constexpr int kHeads = kColumns / 8;  // of a lane
+  static constexpr int kHeads = 2;  // of a lane
 
  public:
   static constexpr int kTiles = 2;
-  using State = WideAttention<kHeads>;
+  using State = WideAttention;
 
   DEVICE_FUNCTION void place(const StreamParams& p, int kv_head, int half) {
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
@@ -92,7 +83,7 @@ class WideMath {
         head + static_cast<uint32_t>(group * p.tile.token_stride), member);
     const uint32_t even = head + static_cast<uint32_t>(2 * member * p.tile.token_stride +
                                                        p.format.value_at + 16 * kValueBits * half);
-    values_ = ValueWords<kValueBits, kWideHalf, kKeyBits == 8>(
+    values_ = ValueWords<kValueBits, kWideHalf, false>(
         even, even + static_cast<uint32_t>(p.tile.token_stride), group);
   }
   DEVICE_FUNCTION int half() const { return half_; }
@@ -101,8 +92,8 @@ class WideMath {
   DEVICE_FUNCTION void begin(const StreamParams& p, int tile, SharedAddress queries, float* mine) {
     DEVICE_UNROLL
     for (int c = 0; c < kHeads; ++c)
-      gain_[c] = p.gains[int64_t{tile} * kColumns + 8 * c + device::lane() / 4];
-    queries_ = queries + static_cast<uint32_t>(device::lane() * (kRegisters * 4));
+      gain_[c] = p.gains[int64_t{tile} * kWideColumns + 8 * c + device::lane() / 4];
+    queries_ = queries + static_cast<uint32_t>(device::lane() * 16);
     mine_ = mine;
   }
 
@@ -120,7 +111,7 @@ class WideMath {
       float factor = scores(p, half_ ? tiles[1] : tiles[0], lane_table, key_constant, s);
       const SharedAddress slot = (half_ ? tiles[1] : tiles[0]) + slot_at_;
       scale = load_half(slot + p.format.scale_at), zero = load_half(slot + p.format.zero_at);
-      if constexpr (kKeyBits != 8) factor *= load_half(slot + p.format.norm_at);
+      factor *= load_half(slot + p.format.norm_at);
       if (lane % 16 >= own_live) scale = zero = 0;
       DEVICE_UNROLL
       for (int c = 0; c < kHeads; ++c) top[c] = -device::infinity();
@@ -179,10 +170,7 @@ class WideMath {
           const uint32_t high = device::pack_halves<f16>(w0, w1);
           const uint32_t low = device::pack_halves<f16>(w0 - device::low_half<f16>(high),
                                                         w1 - device::high_half<f16>(high));
-          if constexpr (kHeads == 1)
-            own[2 * e] = high, own[2 * e + 1] = low;
-          else
-            own[2 * e + c] = high, own[4 + 2 * e + c] = low;
+          own[2 * e + c] = high, own[4 + 2 * e + c] = low;
         }
       }
       auto* const to = reinterpret_cast<uint32_t*>(mine_ + kWideTops + kWideSums) + lane;
@@ -223,111 +211,52 @@ class WideMath {
   }
 
  private:
-  static constexpr int kWeights = 4 * kHeads;
-  static constexpr int kRegisters = kKeyBits == 8 || kHeads == 2 ? 4 : 2;  // of a lane, at once
+  static constexpr int kWeights = 8;  // registers
 
-  template <int kWords>
-  DEVICE_FUNCTION void load_query(int at, uint32_t (&q)[kWords]) const {
-    DEVICE_UNROLL
-    for (int i = 0; i < kWords; i += 2) {
-      const device::Words2 two = device::load_shared8(
-          queries_ + static_cast<uint32_t>(at * device::kWave * kRegisters * 4 + 4 * i));
-      q[i] = two.x[0], q[i + 1] = two.x[1];
-    }
-  }
-
-  // Dot products of the tile with all heads; returns what norm correction and fp8 flavour make a
-  // factor of the scores of token lane % 16.
+  // Dot products of the tile with all heads; returns what norm correction makes a factor of the
+  // scores of token lane % 16.
   DEVICE_FUNCTION float scores(const StreamParams& p, SharedAddress tile, SharedAddress lane_table,
                                float key_constant, float (&s)[2][2 * kHeads]) const {
     const int lane = device::lane();
-    float d[2][2][4] = {};
-    float factor = key_constant;
-    const SharedAddress codes[2] = {tile, tile + static_cast<uint32_t>(8 * p.tile.token_stride)};
-    if constexpr (kKeyBits == 8) {
-      const auto multiply = [&](bool e4m3fn) {
-        DEVICE_UNROLL
-        for (int k = 0; k < kWideDim / 16; ++k) {
-          uint32_t high[4], low[4];
-          load_query(kHeads * k, high);
-          if constexpr (kHeads == 2) load_query(kHeads * k + 1, low);
-          DEVICE_UNROLL
-          for (int e = 0; e < 2; ++e) {
-            const uint32_t w = keys_.load_fp8(codes[e], k);
-            const uint32_t b[2] = {fp8_pair(e4m3fn, w, 0), fp8_pair(e4m3fn, w, 1)};
-            device::multiply_16x8x16<device::f16>(d[e][0], high, b);
-            if constexpr (kHeads == 2) device::multiply_16x8x16<device::f16>(d[e][1], low, b);
-          }
-        }
-      };
-      if (p.format.fp8 == TK_E4M3FN)
-        multiply(true);
-      else
-        multiply(false);
-      if (p.format.fp8 == TK_E4M3FNUZ) factor = nan_factor(codes, factor);
-    } else {
-      float n[2][4] = {};
+    // A pair as it is looked up is a fragment: its halves, and what rounding them left, which meet
+    // what is left of the queries and the queries' halves.
+    float d[2][2][4] = {}, n[2][4] = {};  // n: squares of the keys, on the diagonal
+    DEVICE_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const SharedAddress codes = tile + 16 * kKeyBits * h;
+      uint32_t w[2][KeyWords<kKeyBits, kWideHalf>::kWords];
+      keys_.load(codes, w[0]);
+      keys_.load(codes + static_cast<uint32_t>(8 * p.tile.token_stride), w[1]);
       DEVICE_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        uint32_t w[2][KeyWords<kKeyBits, kWideHalf>::kWords];
-        keys_.load(codes[0] + 16 * kKeyBits * h, w[0]);
-        keys_.load(codes[1] + 16 * kKeyBits * h, w[1]);
+      for (int i = 0; i < kWideHalf / 8; ++i) {
+        const SharedAddress at =
+            queries_ + static_cast<uint32_t>((h * (kWideHalf / 8) + i) * device::kWave * 16);
+        const device::Words2 low = device::load_shared8(at), high = device::load_shared8(at + 8);
+        const uint32_t both[4] = {low.x[0], low.x[1], high.x[0], high.x[1]};
+        const uint32_t halves[2] = {high.x[0], high.x[1]};
         DEVICE_UNROLL
-        for (int i = 0; i < kWideHalf / 8; ++i) {
-          uint32_t q[2 * kHeads];
-          load_query(h * (kWideHalf / 8) + i, q);
-          DEVICE_UNROLL
-          for (int e = 0; e < 2; ++e) {
-            const device::Words2 x = look_up_pair<kKeyBits>(lane_table, w[e], i);
-            const uint32_t own[2] = {x.x[0], x.x[1]};
-            if constexpr (kHeads == 2) {  // q: low, low, high, high
-              const uint32_t high[2] = {q[2], q[3]};
-              device::multiply_16x8x16<device::f16>(d[e][0], q, own);
-              device::multiply_16x8x8(d[e][1], high, own[0]);
-            } else {
-              device::multiply_16x8x8(d[e][0], q, own[0]);
-              device::multiply_16x8x8(d[e][1], q, own[1]);
-            }
-            device::multiply_16x8x8(n[e], own, own[0]);
-          }
+        for (int e = 0; e < 2; ++e) {
+          const device::Words2 x = look_up_pair<kKeyBits>(lane_table, w[e], i);
+          const uint32_t own[2] = {x.x[0], x.x[1]};
+          device::multiply_16x8x16<device::f16>(d[e][0], both, own);
+          device::multiply_16x8x8(d[e][1], halves, own[0]);
+          device::multiply_16x8x8(n[e], own, own[0]);
         }
       }
-      if (p.norm_correction) {  // the square of token t is in lane 4 t + t / 2 of its eight
-        const int odd = lane / 4 % 2, t = lane % 8, from = 4 * t + t / 2;
-        const float square0 = device::shuffle(
-            device::fma(2, odd ? n[0][3] : n[0][2], odd ? n[0][1] : n[0][0]), from);
-        const float square8 = device::shuffle(
-            device::fma(2, odd ? n[1][3] : n[1][2], odd ? n[1][1] : n[1][0]), from);
-        factor = device::rsqrt_fast((lane % 16 < 8 ? square0 : square8) + key_constant);
-      }
+    }
+    float factor = key_constant;
+    if (p.norm_correction) {  // the square of token t of eight is in lane 4 t + t / 2
+      const int odd = lane / 4 % 2, t = lane % 8, from = 4 * t + t / 2;
+      const float square0 = device::shuffle(
+          device::fma(2, odd ? n[0][3] : n[0][2], odd ? n[0][1] : n[0][0]), from);
+      const float square8 = device::shuffle(
+          device::fma(2, odd ? n[1][3] : n[1][2], odd ? n[1][1] : n[1][0]), from);
+      factor = device::rsqrt_fast((lane % 16 < 8 ? square0 : square8) + key_constant);
     }
     DEVICE_UNROLL
     for (int e = 0; e < 2; ++e) DEVICE_UNROLL
-    for (int j = 0; j < 2; ++j) {
-      const float first = d[e][0][j] + d[e][1][j], second = d[e][0][2 + j] + d[e][1][2 + j];
-      if constexpr (kHeads == 1)
-        s[e][j] = first + second;
-      else
-        s[e][j] = first, s[e][2 + j] = second;
-    }
+    for (int i = 0; i < 4; ++i) s[e][i] = d[e][0][i] + d[e][1][i];
     return factor;
-  }
-
-  // NaN for a token that has one of e4m3fnuz, of which fp8_pair() makes a number.
-  DEVICE_FUNCTION float nan_factor(const SharedAddress (&codes)[2], float factor) const {
-    uint32_t nan[2] = {};
-    DEVICE_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      DEVICE_ROLLED
-      for (int k = 0; k < kWideDim / 16; ++k)
-        nan[e] |= nan_bytes_e4m3fnuz(keys_.load_fp8(codes[e], k));
-      nan[e] &= 0x80808080u;
-      nan[e] |= device::shuffle_xor(nan[e], 1);
-      nan[e] |= device::shuffle_xor(nan[e], 2);
-    }
-    const uint32_t nan0 = device::shuffle(nan[0], device::lane() % 8 * 4);
-    const uint32_t nan8 = device::shuffle(nan[1], device::lane() % 8 * 4);
-    return (device::lane() % 16 < 8 ? nan0 : nan8) ? device::nan() : factor;
   }
 
   DEVICE_FUNCTION void multiply_values(const StreamParams& p, SharedAddress tile,
@@ -336,21 +265,19 @@ class WideMath {
     values_.load(tile, x0);
     values_.load(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
     const uint32_t high[4] = {weights[0], weights[1], weights[2], weights[3]};
+    const uint32_t low[4] = {weights[4], weights[5], weights[6], weights[7]};
     DEVICE_UNROLL
     for (int f = 0; f < State::kFields; ++f) {
       const uint32_t b[2] = {x0[f], x8[f]};
       device::multiply_16x8x16<device::f16>(state.output[f], high, b);
-      if constexpr (kHeads == 2) {
-        const uint32_t low[4] = {weights[4], weights[5], weights[6], weights[7]};
-        device::multiply_16x8x16<device::f16>(state.output[f], low, b);
-      }
+      device::multiply_16x8x16<device::f16>(state.output[f], low, b);
     }
   }
 
   int half_;
   uint32_t slot_at_;
   KeyWords<kKeyBits, kWideHalf> keys_;
-  ValueWords<kValueBits, kWideHalf, kKeyBits == 8> values_;
+  ValueWords<kValueBits, kWideHalf, false> values_;
   float gain_[kHeads];
   SharedAddress queries_;
   float* mine_;
