@@ -73,27 +73,32 @@ struct Batch {
 // A stage is copied up to kMostRing - 1 turns before its own, and what is behind it is planned then.
 inline constexpr int kBatches = kMostRing + 2;
 
-// Copies `bytes` of a tile, 16 bytes a thread and step; `to` and `from` are the thread's own where
-// the tile is one run.
-DEVICE_FUNCTION void copy_tile(const TileLayout& tile, int bytes, SharedAddress to,
-                               const uint8_t* from) {
+// Copies `bytes` of a tile that is one run, 16 bytes a thread and step; `to` and `from` are the
+// thread's own.
+DEVICE_FUNCTION void copy_run(int bytes, SharedAddress to, const uint8_t* from) {
   constexpr int kStep = kStreamThreads * 16;
   int left = bytes - device::thread() * 16;
-  if (tile.runs == 1) {
-    DEVICE_ROLLED
-    for (; left > 0; left -= 4 * kStep, to += 4 * kStep, from += 4 * kStep) {
-      device::copy_async16_at<0>(to, from);
-      if (left > kStep) device::copy_async16_at<kStep>(to, from);
-      if (left > 2 * kStep) device::copy_async16_at<2 * kStep>(to, from);
-      if (left > 3 * kStep) device::copy_async16_at<3 * kStep>(to, from);
-    }
-  } else {
-    DEVICE_ROLLED
-    for (; left > 0; left -= kStep) {
-      const int at = bytes - left, run = at / tile.run_bytes;
-      device::copy_async16_at<0>(to + static_cast<uint32_t>(bytes - left),
-                                 from + run * tile.run_stride + (at - run * tile.run_bytes));
-    }
+  if (left > 0) device::copy_async16_at<0>(to, from);
+  if (left > kStep) device::copy_async16_at<kStep>(to, from);
+  if (left > 2 * kStep) device::copy_async16_at<2 * kStep>(to, from);
+  if (left > 3 * kStep) device::copy_async16_at<3 * kStep>(to, from);
+  DEVICE_ROLLED
+  while (left > 4 * kStep) {
+    left -= 4 * kStep, to += 4 * kStep, from += 4 * kStep;
+    device::copy_async16_at<0>(to, from);
+    if (left > kStep) device::copy_async16_at<kStep>(to, from);
+    if (left > 2 * kStep) device::copy_async16_at<2 * kStep>(to, from);
+    if (left > 3 * kStep) device::copy_async16_at<3 * kStep>(to, from);
+  }
+}
+// One of several runs.
+DEVICE_FUNCTION void copy_runs(const TileLayout& tile, int bytes, SharedAddress to,
+                               const uint8_t* from) {
+  DEVICE_ROLLED
+  for (int at = device::thread() * 16; at < bytes; at += kStreamThreads * 16) {
+    const int run = at / tile.run_bytes;
+    device::copy_async16_at<0>(to + static_cast<uint32_t>(at),
+                               from + run * tile.run_stride + (at - run * tile.run_bytes));
   }
 }
 

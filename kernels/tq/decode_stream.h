@@ -183,13 +183,17 @@ class Stream {
     const int slot = own_->copy_at;
     const Batch& batch = batches[ahead.batch];
     const TileInfo* const tiles = batch.tiles + ahead.stage * p_.schedule.stage_tiles;
-    const int own = p_.tile.runs == 1 ? device::thread() * 16 : 0;  // of a tile's bytes
-    SharedAddress to = stage_at(slot) + static_cast<uint32_t>(own);
-    const uint8_t* const from = p_.cache + own;
-    DEVICE_ROLLED
-    for (int t = 0; t < p_.schedule.stage_tiles; ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
-      const TileInfo tile = tiles[t];
-      copy_tile(p_.tile, tile.bytes, to, from + tile.offset);
+    SharedAddress to = stage_at(slot);
+    if (p_.tile.runs == 1) {
+      to += static_cast<uint32_t>(device::thread() * 16);
+      const uint8_t* const from = p_.cache + device::thread() * 16;
+      DEVICE_ROLLED
+      for (int t = 0; t < p_.schedule.stage_tiles; ++t, to += static_cast<uint32_t>(p_.tile.bytes))
+        copy_run(tiles[t].bytes, to, from + tiles[t].offset);
+    } else {
+      DEVICE_ROLLED
+      for (int t = 0; t < p_.schedule.stage_tiles; ++t, to += static_cast<uint32_t>(p_.tile.bytes))
+        copy_runs(p_.tile, tiles[t].bytes, to, p_.cache + tiles[t].offset);
     }
     Cursor next = ahead;
     next.advance(batch.count);
