@@ -223,8 +223,8 @@ class ValueWords {
     using device::load_shared4;
     using device::permute_bytes;
     if constexpr (kWhole) {
-      // The lower halves lie in the words at even_ and odd_ or are the upper ones of those; then the
-      // upper halves are the lower ones of the words behind.
+      // The lower halves lie in the words at even_ and odd_ or are the upper ones of those; then
+      // the upper halves are the lower ones of the words behind.
       DEVICE_UNROLL
       for (int i = 0; i < 2; ++i) {
         const uint32_t x = load_shared4(tile + even_ + 32 * i);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a fast decode: the blocks' results of a sequence (decode_schedule.h) become one. A wave
-// takes a head; or, where sequences have many results and there are few heads, all waves of a block
-// take 32 dimensions of it.
+// The end of a fast decode: the blocks' results of a sequence (decode_schedule.h) become one. A
+// wave takes a head; or, where sequences have many results and there are few heads, all waves of a
+// block take 32 dimensions of it.
 #pragma once
 
 #include "device/nvidia.h"
@@ -59,7 +59,7 @@ merge_partials(PartialMergeParams p) {
     first = part_of(cut, before);
     count = part_of(cut, before + stages - 1) - first + 1;
   }
-  device::await_launch_before();
+  device::wait_for_previous();
   const auto slot = [&](int i) {
     const int64_t part =
         count == 1 ? int64_t{2} * p.schedule.parts + row : int64_t{2} * (first + i) + (i == 0);

@@ -43,15 +43,15 @@ struct StreamParams {
   float* partial;  // [2 * parts + B][Hq][head_dim]: decode_schedule.h
   float* partial_lse;
   int query_heads, group;
-  int tiles, tile_heads;             // of a KV head: tiles of at most tile_heads query heads
-  int block_tiles;                   // of these, how many a block takes: all, or one (block_y)
-  int head_tiles;                    // of a block: KV heads * block_tiles
-  int row_tiles;                     // of a sequence: KV heads * tiles
-  int halves;                        // of the dimensions: 2 for 256
+  int tiles, tile_heads;  // of a KV head: tiles of at most tile_heads query heads
+  int block_tiles;        // of these, how many a block takes: all, or one (block_y)
+  int head_tiles;         // of a block: KV heads * block_tiles
+  int row_tiles;          // of a sequence: KV heads * tiles
+  int halves;             // of the dimensions: 2 for 256
   qsa::Divider by_units{1}, by_block_tiles{1};  // units: of a block, head_tiles * halves
-  int wave_tiles;                    // tiles that a stage has beside each other, for waves
-  int depth;                         // tiles of a wave in a stage: stage_tiles = wave_tiles * depth
-  int ring;                          // stages in shared memory
+  int wave_tiles;  // tiles that a stage has beside each other, for waves
+  int depth;       // tiles of a wave in a stage: stage_tiles = wave_tiles * depth
+  int ring;        // stages in shared memory
   int merge_at, scores_at, queries_at, ring_at;  // in shared memory, behind the pair table
 };
 
@@ -70,7 +70,8 @@ struct Batch {
   int stages, tokens;     // of the whole sequence
   TileInfo tiles[device::kWave];
 };
-// A stage is copied up to kMostRing - 1 turns before its own, and what is behind it is planned then.
+// A stage is copied up to kMostRing - 1 turns before its own, and what is behind it is planned
+// then.
 inline constexpr int kBatches = kMostRing + 2;
 
 // Copies `bytes` of a tile that is one run, 16 bytes a thread and step; `to` and `from` are the
@@ -106,8 +107,7 @@ DEVICE_FUNCTION void copy_runs(const TileLayout& tile, int bytes, SharedAddress 
 class Planner {
  public:
   // `next_ids`: an int of each lane, in shared memory.
-  DEVICE_FUNCTION Planner(const StreamParams& p, int* next_ids)
-      : p_(p), next_ids_(next_ids) {}
+  DEVICE_FUNCTION Planner(const StreamParams& p, int* next_ids) : p_(p), next_ids_(next_ids) {}
 
   DEVICE_FUNCTION void begin(const Place& place, Batch* to) const {
     enter(place.row, place.stage, to);
@@ -129,8 +129,7 @@ class Planner {
     fill(row, stage, stages_of(p_.schedule, row), tokens, load_id(row, tokens, stage), to);
   }
   // A lane has a tile. Page ids are loaded a batch ahead, but for the first of a sequence.
-  DEVICE_FUNCTION void fill(int row, int stage, int stages, int tokens, int id,
-                            Batch* to) const {
+  DEVICE_FUNCTION void fill(int row, int stage, int stages, int tokens, int id, Batch* to) const {
     const Schedule& s = p_.schedule;
     const int lane = device::lane(), tile = stage * s.stage_tiles + lane;
     const int count = device::min(device::kWave / s.stage_tiles, stages - stage);

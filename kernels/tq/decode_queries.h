@@ -58,7 +58,7 @@ prepare_queries(QueryParams p) {
   DEVICE_SHARED(float, powers, kQueryRows);
   float* const q = device::data(shared);
   float* const pi = q + kQueryRows * kDim;
-  device::allow_next_launch();
+  device::allow_next();
   const int thread = device::thread(), lane = device::lane();
   const int first_row = device::block_x() * kQueryRows;
   const int first_output = device::block_y() * kOutputs;

@@ -46,8 +46,8 @@ DEVICE_FUNCTION int tokens_from(const Schedule& s, int tokens, int tile) {
   return device::min(device::min(s.page - in_page, tokens - page * s.page - in_page), kTileTokens);
 }
 DEVICE_FUNCTION int stages_of(const Schedule& s, int row) {
-  return static_cast<int>(s.by_stage_tiles(
-      static_cast<uint32_t>(tiles_of(s, tokens_of(s, row)) + s.stage_tiles - 1)));
+  return static_cast<int>(
+      s.by_stage_tiles(static_cast<uint32_t>(tiles_of(s, tokens_of(s, row)) + s.stage_tiles - 1)));
 }
 
 // Shares of `total` stages: the first `longer` parts have one more than `each`.

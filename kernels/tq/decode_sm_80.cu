@@ -62,8 +62,7 @@ bool fits(Plan& p, int units) {
   const int key_bits = p.format.key_bits, alignment = pair_table_alignment(key_bits);
   p.merge_at = p.scores_at = pair_table_bytes(key_bits) + alignment - 16;
   if (p.wave_tiles > 1)
-    p.scores_at += units * device::kWave * 4 *
-                   merge_floats(wave_dim(p.head_dim), p.wide);
+    p.scores_at += units * device::kWave * 4 * merge_floats(wave_dim(p.head_dim), p.wide);
   p.queries_at = p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
   if (p.wide) {
     p.queries_at = p.scores_at + kWaves * kWideFloats * 4;
@@ -75,7 +74,7 @@ bool fits(Plan& p, int units) {
     const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
                        static_cast<int>(kBatches * sizeof(Batch) + kWaves * sizeof(WaveState)) -
                        1536;                  // the rest, and what a block costs
-    const int tiles = budget / p.tile.bytes;                              // that fit
+    const int tiles = budget / p.tile.bytes;  // that fit
     p.depth = p.wide || tiles >= 4 * p.wave_tiles ? 2 : 1;
     p.ring = tiles / (p.depth * p.wave_tiles);
     if (p.ring > kMostRing) p.ring = kMostRing;
@@ -139,7 +138,8 @@ Plan plan_of(const Args& a) {
     p.wide = false;
     room = share(p);
   }
-  supported(p.head_tiles * p.halves <= kWaves, "there are more KV heads than a block has waves for");
+  supported(p.head_tiles * p.halves <= kWaves,
+            "there are more KV heads than a block has waves for");
   supported(room, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
                       " bytes do not fit shared memory");
   p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
@@ -251,8 +251,9 @@ struct DecodeSm80 {
     });
 
     StreamParams s{};
-    s.schedule = {strided<1>(a.tensor("seq_lens")), plan.capacity,   plan.batch, plan.page,
-                  plan.page_tiles, plan.wave_tiles * plan.depth, plan.parts};
+    s.schedule = {
+        strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch, plan.page, plan.page_tiles,
+        plan.wave_tiles * plan.depth,     plan.parts};
     s.schedule.by_page = qsa::Divider(static_cast<uint32_t>(plan.page));
     s.schedule.by_page_tiles = qsa::Divider(static_cast<uint32_t>(plan.page_tiles));
     s.schedule.by_stage_tiles = qsa::Divider(static_cast<uint32_t>(s.schedule.stage_tiles));
@@ -287,9 +288,10 @@ struct DecodeSm80 {
     s.queries_at = plan.queries_at;
     s.ring_at = plan.ring_at;
     with_instance(plan, [&](auto key, auto value, auto dim, auto columns) {
-      device::launch_early(decode_stream<key(), value(), dim(), columns()>,
-                     device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1}, kStreamThreads,
-                     static_cast<size_t>(plan.shared_bytes), call.stream, s);
+      device::launch_overlapping(decode_stream<key(), value(), dim(), columns()>,
+                                 device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1},
+                                 kStreamThreads, static_cast<size_t>(plan.shared_bytes),
+                                 call.stream, s);
     });
 
     PartialMergeParams m{};
@@ -303,12 +305,13 @@ struct DecodeSm80 {
     const bool shared = plan.parts >= 8 * plan.batch && 2 * items <= plan.parts;
     with_dim(plan.head_dim, [&](auto dim) {
       if (shared)
-        device::launch_early(merge_partials<dim(), true>, device::Grid{items, dim_chunks(dim()), 1},
-                             kMergeThreads, 0, call.stream, m);
+        device::launch_overlapping(merge_partials<dim(), true>,
+                                   device::Grid{items, dim_chunks(dim()), 1}, kMergeThreads, 0,
+                                   call.stream, m);
       else
-        device::launch_early(merge_partials<dim(), false>,
-                             device::Grid{(items + kMergeWaves - 1) / kMergeWaves, 1, 1},
-                             kMergeThreads, 0, call.stream, m);
+        device::launch_overlapping(merge_partials<dim(), false>,
+                                   device::Grid{(items + kMergeWaves - 1) / kMergeWaves, 1, 1},
+                                   kMergeThreads, 0, call.stream, m);
     });
   }
 };

@@ -53,8 +53,8 @@ struct Cursor {
 struct Segment {
   int row = -1, first, last, stages;  // stages: of the whole sequence
 };
-// What a wave needs once a turn, written by its first lane. In registers it would push what it needs
-// all the time out of them: the L1 has little room for spills beside so much shared memory.
+// What a wave needs once a turn, written by its first lane. In registers it would push what it
+// needs all the time out of them: the L1 has little room for spills beside so much shared memory.
 struct WaveState {
   int unit, wave_tile, kv_head, in_group;  // in_group: which tile of the KV head's heads
   int tile_at;                             // bytes of its first tile in a stage
@@ -63,15 +63,15 @@ struct WaveState {
   Segment segment;
 };
 
-// kColumns: of a fragment of queries; 16: decode_wide.h. Of 256 dimensions two waves take half each.
+// kColumns: of a fragment of queries; 16: decode_wide.h. Of 256 dimensions two waves take half
+// each.
 template <int kKeyBits, int kValueBits, int kDim, int kColumns>
 class Stream {
   static constexpr bool kWide = kColumns == kWideColumns, kPacked = kColumns == 4;
   static constexpr bool kHalves = kDim == kWideDim && !kWide;
   static constexpr int kWaveDim = wave_dim(kDim), kSharers = kDim / kWaveDim;  // of a head
-  using Math =
-      std::conditional_t<kWide, WideMath<kKeyBits, kValueBits>,
-                         TileMath<kKeyBits, kValueBits, kWaveDim, kPacked>>;
+  using Math = std::conditional_t<kWide, WideMath<kKeyBits, kValueBits>,
+                                  TileMath<kKeyBits, kValueBits, kWaveDim, kPacked>>;
   using State = typename Math::State;
 
  public:
@@ -91,10 +91,10 @@ class Stream {
   }
 
   DEVICE_FUNCTION void run(Batch* batches, int* next_ids) {
-    device::allow_next_launch();
+    device::allow_next();
     const Runs runs = runs_of(p_.schedule);
     const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
-    if (device::block_x() >= cut.parts) return device::await_launch_before();
+    if (device::block_x() >= cut.parts) return device::wait_for_previous();
     const int begin = first_stage(cut, device::block_x());
     const int stages = first_stage(cut, device::block_x() + 1) - begin;
     const Planner planner(p_, next_ids);
@@ -115,7 +115,7 @@ class Stream {
           const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
           key_constant = p_.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
         }
-        device::await_launch_before();  // for the queries
+        device::wait_for_previous();  // for the queries
       }
       if (p_.ring == 4)
         device::copy_async_wait<2>();
@@ -140,8 +140,7 @@ class Stream {
       // Where the wave's tiles are; the second lies wave_tiles further.
       const TileInfo* const infos =
           batch.tiles + own_->now.stage * p_.schedule.stage_tiles + own_->wave_tile;
-      const SharedAddress tile =
-          stage_at(own_->at) + static_cast<uint32_t>(own_->tile_at);
+      const SharedAddress tile = stage_at(own_->at) + static_cast<uint32_t>(own_->tile_at);
       const bool busy = own_->wave_tile < p_.wave_tiles;
       if constexpr (Math::kTiles == 2) {
         const int live[2] = {busy ? infos[0].live : 0,
@@ -156,8 +155,8 @@ class Stream {
         DEVICE_ROLLED
         for (int d = 0; d < p_.depth; ++d) {
           const int live[1] = {busy ? infos[d * p_.wave_tiles].live : 0};
-          const SharedAddress tiles[1] = {
-              tile + static_cast<uint32_t>(d * p_.wave_tiles * p_.tile.bytes)};
+          const SharedAddress tiles[1] = {tile +
+                                          static_cast<uint32_t>(d * p_.wave_tiles * p_.tile.bytes)};
           attend(i * p_.depth + d, tiles, live, lane_table, key_constant);
         }
       }
@@ -223,13 +222,12 @@ class Stream {
       DEVICE_ROLLED
       for (int i = device::thread(); i < p_.head_tiles * kPieces; i += kStreamThreads) {
         const int tile = i / kPieces, head = divide(tile, p_.by_block_tiles);
-        const int of_all = row * p_.row_tiles + head * p_.tiles + tile - head * p_.block_tiles +
-                           device::block_y();
+        const int of_all =
+            row * p_.row_tiles + head * p_.tiles + tile - head * p_.block_tiles + device::block_y();
         *reinterpret_cast<device::Words4*>(to + i * 16) = device::load16<device::Words4>(
             p_.queries + (int64_t{of_all} * kPieces + i % kPieces) * 4);
       }
-      math_.begin(p_, first_tile,
-                  device::shared_address(to + own_->unit / kSharers * kBytes),
+      math_.begin(p_, first_tile, device::shared_address(to + own_->unit / kSharers * kBytes),
                   reinterpret_cast<float*>(shared_ + p_.scores_at) + device::wave() * kWideFloats);
       device::sync_block();
     } else if (own_->wave_tile < p_.wave_tiles) {
@@ -256,7 +254,8 @@ class Stream {
   // before the barrier of the next, so two take turns.
   DEVICE_FUNCTION void add_other_half(int turn, float (&s)[4], float (&squares)[2]) {
     float* const mine = reinterpret_cast<float*>(shared_ + p_.scores_at) +
-                        (turn % 2 * kWaves + device::wave()) * kHalfFloats * device::kWave + device::lane();
+                        (turn % 2 * kWaves + device::wave()) * kHalfFloats * device::kWave +
+                        device::lane();
     const float* const other = mine + (math_.half() ? -1 : 1) * kHalfFloats * device::kWave;
     DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) mine[i * device::kWave] = s[i];
@@ -277,8 +276,8 @@ class Stream {
     if (own_->wave_tile != 0) return;
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
     const bool whole = s.first == 0 && s.last == s.stages;
-    const int64_t slot =
-        whole ? int64_t{2} * p_.schedule.parts + s.row : int64_t{2} * device::block_x() + (s.first == 0);
+    const int64_t slot = whole ? int64_t{2} * p_.schedule.parts + s.row
+                               : int64_t{2} * device::block_x() + (s.first == 0);
     if constexpr (kWide) {
       DEVICE_UNROLL
       for (int c = 0; c < State::kHeads; ++c) {
@@ -307,7 +306,8 @@ class Stream {
         const Ending end = ending(slot, 2 * member + c, c, group == 0);
         if (!end.partial) continue;
         DEVICE_UNROLL
-        for (int f = 0; f < kWaveDim / 8; ++f) put(end, group, f, state_.output[f / 2][f % 2 * 2 + c]);
+        for (int f = 0; f < kWaveDim / 8; ++f)
+          put(end, group, f, state_.output[f / 2][f % 2 * 2 + c]);
       }
     }
   }
@@ -352,9 +352,8 @@ class Stream {
         DEVICE_UNROLL
         for (int c = 0; c < kHeads; ++c) buffer[c * device::kWave] = state_.limit[c];
         buffer[kHeads * device::kWave] = state_.unit;
-        state_.for_each([&](int i, int, bool, float& x) {
-          buffer[(kHeads + 1 + i) * device::kWave] = x;
-        });
+        state_.for_each(
+            [&](int i, int, bool, float& x) { buffer[(kHeads + 1 + i) * device::kWave] = x; });
       }
       device::sync_block();
       if (own_->wave_tile == 0) {
@@ -369,8 +368,8 @@ class Stream {
           f[c] = device::exp2_fast(buffer[c * device::kWave] - limit[c]);
         const float units = state_.unit * inverse_of_power(unit);
         state_.for_each([&](int i, int c, bool in_units, float& x) {
-          x = device::fma(buffer[(kHeads + 1 + i) * device::kWave],
-                          in_units ? f[c] * units : f[c], x);
+          x = device::fma(buffer[(kHeads + 1 + i) * device::kWave], in_units ? f[c] * units : f[c],
+                          x);
         });
       }
     }

@@ -84,23 +84,24 @@ struct TileMath {
   uint32_t query[kSteps][kQueryRegisters];
   float gain[2];  // of the lane's columns
 
-  // Where the lane's bytes lie in a tile: key codes and scale of token `group`, value codes of tokens
-  // 2 * member and the next. 8 tokens further all lie alike.
+  // Where the lane's bytes lie in a tile: key codes and scale of token `group`, value codes of
+  // tokens 2 * member and the next. 8 tokens further all lie alike.
   DEVICE_FUNCTION void place(const StreamParams& p, int kv_head, int half) {
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
     half_ = half;
     slot_at_ = static_cast<uint32_t>(kv_head * p.tile.head_stride + group * p.tile.token_stride);
-    keys_ = KeyWords<kKeyBits, kDim>(slot_at_ + static_cast<uint32_t>(16 * kKeyBits * half), member);
-    const auto even = static_cast<uint32_t>(kv_head * p.tile.head_stride +
-                                            2 * member * p.tile.token_stride +
-                                            p.format.value_at + 16 * kValueBits * half);
+    keys_ =
+        KeyWords<kKeyBits, kDim>(slot_at_ + static_cast<uint32_t>(16 * kKeyBits * half), member);
+    const auto even =
+        static_cast<uint32_t>(kv_head * p.tile.head_stride + 2 * member * p.tile.token_stride +
+                              p.format.value_at + 16 * kValueBits * half);
     values_ = ValueWords<kValueBits, kDim, kKeyBits == 8>(
         even, even + static_cast<uint32_t>(p.tile.token_stride), group);
   }
   DEVICE_FUNCTION int half() const { return half_; }
 
-  // Which of two tiles a lane has the weights of: columns 4 ... 7 of the products, which hold what is
-  // left of the queries of columns 0 ... 3, have no other use.
+  // Which of two tiles a lane has the weights of: columns 4 ... 7 of the products, which hold what
+  // is left of the queries of columns 0 ... 3, have no other use.
   DEVICE_FUNCTION static int own_tile() { return kPacked ? device::lane() % 4 / 2 : 0; }
 
   DEVICE_FUNCTION void load_queries(const StreamParams& p, int64_t tile) {
@@ -158,7 +159,8 @@ struct TileMath {
       DEVICE_UNROLL
       for (int t = 0; t < kTiles; ++t) {
         DEVICE_UNROLL
-        for (int i = 0; i < 4; ++i) sums[t][i] = kPacked ? d[t][0][i] : d[t][0][i] + d[t][kSums - 1][i];
+        for (int i = 0; i < 4; ++i)
+          sums[t][i] = kPacked ? d[t][0][i] : d[t][0][i] + d[t][kSums - 1][i];
         if (p.format.fp8 == TK_E4M3FNUZ) mark_nans(codes[2 * t], codes[2 * t + 1], sums[t]);
       }
     } else {
@@ -166,7 +168,8 @@ struct TileMath {
       for (int t = 0; t < kTiles; ++t)
         centroid_products(codes[2 * t], codes[2 * t + 1], lane_table, sums[t], keys + 2 * t);
       DEVICE_UNROLL
-      for (int i = 0; i < 2; ++i) squares[i] = kPacked && own_tile() ? keys[2 * kTiles - 2 + i] : keys[i];
+      for (int i = 0; i < 2; ++i)
+        squares[i] = kPacked && own_tile() ? keys[2 * kTiles - 2 + i] : keys[i];
     }
     DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -180,8 +183,8 @@ struct TileMath {
 
   // A token's pairs as they are loaded make a fragment: rows 0 ... 7 are the tokens' rounded keys,
   // rows 8 ... 15 what the rounding left of the same tokens. Against the tokens themselves the
-  // diagonals are the squares of the keys. Each sum's instructions wait for each other, so there are
-  // six of them, and a step's pairs are loaded while the step before is multiplied.
+  // diagonals are the squares of the keys. Each sum's instructions wait for each other, so there
+  // are six of them, and a step's pairs are loaded while the step before is multiplied.
   DEVICE_FUNCTION void centroid_products(SharedAddress codes0, SharedAddress codes8,
                                          SharedAddress lane_table, float (&sums)[4],
                                          float* squares) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of a fast decode where a KV head of 256 dimensions with centroid keys has more than
-// 8 query heads (decode_stream.h). Queries and weights are the A operands (rows = up to 16 heads),
-// the cache's codes are B: a key is looked up once for all heads, and weights need not be
+// The arithmetic of a fast decode where a KV head of 256 dimensions with centroid keys has more
+// than 8 query heads (decode_stream.h). Queries and weights are the A operands (rows = up to 16
+// heads), the cache's codes are B: a key is looked up once for all heads, and weights need not be
 // transposed.
 //
 // Two waves share a KV head and two tiles. Each takes the scores of one tile in all dimensions, and
@@ -79,8 +79,8 @@ class WideMath {
     half_ = half;
     const auto head = static_cast<uint32_t>(kv_head * p.tile.head_stride);
     slot_at_ = head + static_cast<uint32_t>(lane % 16 * p.tile.token_stride);
-    keys_ = KeyWords<kKeyBits, kWideHalf>(
-        head + static_cast<uint32_t>(group * p.tile.token_stride), member);
+    keys_ = KeyWords<kKeyBits, kWideHalf>(head + static_cast<uint32_t>(group * p.tile.token_stride),
+                                          member);
     const uint32_t even = head + static_cast<uint32_t>(2 * member * p.tile.token_stride +
                                                        p.format.value_at + 16 * kValueBits * half);
     values_ = ValueWords<kValueBits, kWideHalf, false>(
@@ -129,7 +129,8 @@ class WideMath {
       }
       DEVICE_UNROLL
       for (int mask = 1; mask < 4; mask *= 2) DEVICE_UNROLL
-      for (int c = 0; c < kHeads; ++c) top[c] = device::max(top[c], device::shuffle_xor(top[c], mask));
+      for (int c = 0; c < kHeads; ++c)
+        top[c] = device::max(top[c], device::shuffle_xor(top[c], mask));
       top_scale = device::wave_max(device::abs(scale));
       if (member == 0) DEVICE_UNROLL
       for (int c = 0; c < kHeads; ++c) mine_[8 * c + group] = top[c];
@@ -164,8 +165,7 @@ class WideMath {
           const float p0 = device::exp2_fast(s[e][2 * c] - state.limit[c]);
           const float p1 = device::exp2_fast(s[e][2 * c + 1] - state.limit[c]);
           state.sum[c] += p0 + p1;
-          state.zero[c] =
-              device::fma(p0, of_zero[0], device::fma(p1, of_zero[1], state.zero[c]));
+          state.zero[c] = device::fma(p0, of_zero[0], device::fma(p1, of_zero[1], state.zero[c]));
           const float w0 = p0 * of_scale[0], w1 = p1 * of_scale[1];
           const uint32_t high = device::pack_halves<f16>(w0, w1);
           const uint32_t low = device::pack_halves<f16>(w0 - device::low_half<f16>(high),
@@ -247,10 +247,10 @@ class WideMath {
     float factor = key_constant;
     if (p.norm_correction) {  // the square of token t of eight is in lane 4 t + t / 2
       const int odd = lane / 4 % 2, t = lane % 8, from = 4 * t + t / 2;
-      const float square0 = device::shuffle(
-          device::fma(2, odd ? n[0][3] : n[0][2], odd ? n[0][1] : n[0][0]), from);
-      const float square8 = device::shuffle(
-          device::fma(2, odd ? n[1][3] : n[1][2], odd ? n[1][1] : n[1][0]), from);
+      const float square0 =
+          device::shuffle(device::fma(2, odd ? n[0][3] : n[0][2], odd ? n[0][1] : n[0][0]), from);
+      const float square8 =
+          device::shuffle(device::fma(2, odd ? n[1][3] : n[1][2], odd ? n[1][1] : n[1][0]), from);
       factor = device::rsqrt_fast((lane % 16 < 8 ? square0 : square8) + key_constant);
     }
     DEVICE_UNROLL
