@@ -37,7 +37,9 @@ struct CompressParams {
   bool few_requests;
   int lanes_log2;
 };
-void launch_compress(const CompressParams& p, void* stream);
+CompressParams compress_params(const toolkit::Args& args);
+void launch_compress(const CompressParams& p, void* stream);  // by the tuned kernel where it serves
+extern Launch<CompressParams> tuned_compress;
 
 inline constexpr int kMaxSlotRank = 8;
 struct StoreParams {

@@ -10,10 +10,127 @@
 #include "qsa/expansion.h"
 #include "qsa/launches.h"
 #include "qsa/topk.h"
+#include "qsa/topk_short.h"
 #include "qsa/topk_steps.h"
 
 namespace qsa {
 namespace {
+
+// A row of no more columns than are chosen.
+template <int kThreads, class Expansions>
+DEVICE_FUNCTION void choose_all(const TopkParams& p, const ExpandParams& expand,
+                                Expansions& expansion, uint32_t count) {
+  const int64_t at = device::block_x();
+  const uint32_t k = uint32_t(p.k);
+  if (p.blocks.data)
+    for (uint32_t j = uint32_t(device::thread()); j < k; j += kThreads)
+      *element<int32_t>(p.blocks, at, j) = j < count ? int32_t(j) : -1;
+  if (expand.indices.data)
+    write_tokens<uint32_t>(expand, at, expansion[0], k,
+                           [&](uint32_t i) { return i < count ? int64_t{i} : -1; });
+}
+
+// Tokens of the columns, which the block has put into shared memory.
+template <int kThreads, class Columns, class Expansions>
+DEVICE_FUNCTION void expand_columns(const TopkParams& p, const ExpandParams& expand,
+                                    Expansions& expansion, Columns& columns) {
+  const int64_t at = device::block_x();
+  const uint32_t k = uint32_t(p.k);
+  device::sync_block();
+  if (p.blocks.data) {
+    DEVICE_ROLLED
+    for (uint32_t j = uint32_t(device::thread()); j < k; j += kThreads)
+      *element<int32_t>(p.blocks, at, j) = int32_t(columns[j]);
+  }
+  write_tokens<uint32_t>(expand, at, expansion[0], k,
+                         [&](uint32_t i) { return int64_t{columns[i]}; });
+}
+
+template <int kThreads, int kVectors>
+DEVICE_KERNEL_BLOCKS(kThreads, 1024 / kThreads)
+topk_short(TopkParams p, ExpandParams expand) {
+  using S = ShortRow<kThreads, kVectors>;
+  using Shape = TopkShape<kThreads, kVectors, true, false>;
+  DEVICE_SHARED(uint32_t, bins, kBins);
+  DEVICE_SHARED(typename S::Counts, totals, kMaxWaves);
+  DEVICE_SHARED(typename S::Counts, equals, kMaxWaves);
+  DEVICE_SHARED(uint32_t, sums, kMaxWaves);
+  DEVICE_SHARED(uint32_t, state, kStates);
+  DEVICE_SHARED(Expansion, expansion, 1);
+  const int64_t at = device::block_x(), columns = p.logits.size[1];
+  const uint32_t k = uint32_t(p.k);
+  typename Shape::Row row{element<const float>(p.logits, at), 1, 0, uint32_t(columns)};
+
+  // Scores of a small call are loaded before the number of visible columns is there, which saves a
+  // latency of memory. What lies beyond may be uninitialised; it is masked where it is used.
+  const auto visible = [&] {
+    return uint32_t(smaller(larger(load_index(p.visible, at), 0), columns));
+  };
+  if (!p.eager) row.loaded = row.count = visible();
+  Pack<float> x[kVectors];
+  Shape::load(x, row, 0);
+  DEVICE_UNROLL
+  for (int i = device::thread(); i < kBins / 4; i += kThreads)
+    reinterpret_cast<Pack<uint32_t>*>(device::data(bins))[i] = {};
+  if (expand.indices.data && device::thread() == kThreads - 1)
+    expansion[0] = expansion_of(expand, at);
+  if (p.eager) row.count = visible();
+  device::sync_block();
+  if (row.count <= k) return choose_all<kThreads>(p, expand, expansion, row.count);
+
+  // Columns that fill no vector of four.
+  if (const uint32_t tail = row.tail(); tail < row.count) {
+    DEVICE_UNROLL
+    for (int v = 0; v < kVectors; ++v)
+      if (S::column_at(v) == tail) {
+        DEVICE_UNROLL
+        for (int j = 0; j < 3; ++j)
+          if (tail + uint32_t(j) < row.count) x[v].x[j] = row.at(tail + uint32_t(j));
+      }
+  }
+  S keys;
+  keys.take(bins, x, row.count);
+  device::sync_block();
+  choose_bin<kThreads>(bins, sums, state, k);
+  uint32_t least = state[kBin] << 21, wanted = state[kWanted];
+  DEVICE_ROLLED
+  for (int shift = 21; state[kCount] != wanted && shift > 0;) {
+    const int next = shift > 11 ? shift - 11 : 0;
+    keys.count(bins, least, next, 1u << (shift - next));
+    shift = next;
+    device::sync_block();
+    choose_bin<kThreads>(bins, sums, state, wanted);
+    least += state[kBin] << shift;
+    wanted = state[kWanted];
+  }
+
+  uint32_t place[kVectors];
+  if (state[kCount] != wanted) {  // ties: the first columns of the least score
+    keys.places(equals, least, least, place);
+    DEVICE_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      DEVICE_UNROLL
+      for (int j = 0; j < 4; ++j)
+        if (keys.key[v][j] == least && place[v]++ < wanted) keys.key[v][j] = UINT32_MAX;
+    }
+    ++least;
+  }
+  keys.places(totals, least, UINT32_MAX, place);
+  const bool expands = expand.indices.data != nullptr;
+  DEVICE_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    DEVICE_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      if (keys.key[v][j] < least) continue;
+      const uint32_t rank = place[v]++, column = S::column_at(v) + uint32_t(j);
+      if (expands)
+        bins[rank] = column;
+      else
+        *element<int32_t>(p.blocks, at, rank) = int32_t(column);
+    }
+  }
+  if (expands) expand_columns<kThreads>(p, expand, expansion, bins);
+}
 
 template <int kThreads, int kVectors, bool kDense, bool kLong>
 DEVICE_KERNEL_BLOCKS(kThreads, (TopkShape<kThreads, kVectors, kDense, kLong>::kBlocks))
@@ -51,15 +168,7 @@ topk_kernel(TopkParams p, ExpandParams expand) {
   if (eager) row.count = visible();
   device::sync_block();
 
-  if (row.count <= k) {
-    if (p.blocks.data)
-      for (uint32_t j = uint32_t(device::thread()); j < k; j += kThreads)
-        *element<int32_t>(p.blocks, at, j) = j < row.count ? int32_t(j) : -1;
-    if (expands)
-      write_tokens<uint32_t>(expand, at, expansion[0], k,
-                             [&](uint32_t i) { return i < row.count ? int64_t{i} : -1; });
-    return;
-  }
+  if (row.count <= k) return choose_all<kThreads>(p, expand, expansion, row.count);
 
   // The interval of entries that holds the k-th best one, and a list of those in it.
   Interval in = S::list_likely(list, bins, totals, state, x, row, k);
@@ -116,20 +225,19 @@ topk_kernel(TopkParams p, ExpandParams expand) {
       base += S::kColumns;
     } while (kLong && base < row.count);
   }
-  if (!expands) return;
-  device::sync_block();
-  if (p.blocks.data) {
-    DEVICE_ROLLED
-    for (uint32_t j = uint32_t(device::thread()); j < k; j += kThreads)
-      *element<int32_t>(p.blocks, at, j) = int32_t(bins[j]);
-  }
-  write_tokens<uint32_t>(expand, at, expansion[0], k, [&](uint32_t i) { return int64_t{bins[i]}; });
+  if (expands) expand_columns<kThreads>(p, expand, expansion, bins);
 }
 
 template <int kThreads, int kVectors, bool kDense, bool kLong>
 void launch_shape(const TopkParams& p, const ExpandParams& expand, void* stream) {
   device::launch(topk_kernel<kThreads, kVectors, kDense, kLong>, blocks(p.logits.size[0]), kThreads,
                  0, stream, p, expand);
+}
+
+template <int kThreads, int kVectors>
+void launch_short(const TopkParams& p, const ExpandParams& expand, void* stream) {
+  device::launch(topk_short<kThreads, kVectors>, blocks(p.logits.size[0]), kThreads, 0, stream, p,
+                 expand);
 }
 
 void launch(TopkParams p, const ExpandParams& expand, void* stream) {
@@ -143,12 +251,8 @@ void launch(TopkParams p, const ExpandParams& expand, void* stream) {
                      reinterpret_cast<uintptr_t>(p.logits.data) % 16 == 0;
   p.eager = rows * columns <= kEagerBytes / int64_t{sizeof(float)};
   if (!dense) return launch_shape<1024, 8, false, true>(p, expand, stream);
-  if (columns <= 2048) return launch_shape<256, 2, true, false>(p, expand, stream);
-  if (columns <= 8192 && p.k <= 1024) {
-    if (rows > 2 * device::multiprocessors())
-      return launch_shape<256, 8, true, false>(p, expand, stream);
-    return launch_shape<512, 4, true, false>(p, expand, stream);
-  }
+  if (columns <= 2048) return launch_short<256, 2>(p, expand, stream);
+  if (columns <= 8192) return launch_short<512, 4>(p, expand, stream);
   if (columns <= 16384) return launch_shape<512, 8, true, false>(p, expand, stream);
   if (columns <= 32768) return launch_shape<512, 16, true, false>(p, expand, stream);
   launch_shape<512, 16, true, true>(p, expand, stream);

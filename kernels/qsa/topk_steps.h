@@ -41,10 +41,11 @@ struct Interval {
 };
 
 // Inclusive sum over the lower lanes.
-DEVICE_FUNCTION uint32_t wave_prefix(uint32_t v) {
+template <class T>
+DEVICE_FUNCTION T wave_prefix(T v) {
   DEVICE_UNROLL
   for (int step = 1; step < device::kWave; step *= 2) {
-    const uint32_t lower = device::shuffle_up(v, step);
+    const T lower = device::shuffle_up(v, step);
     if (device::lane() >= step) v += lower;
   }
   return v;

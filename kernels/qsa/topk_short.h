@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of qsa.topk for rows of at most kVectors vectors a thread, which stay in registers as
+// keys: histograms of 11, 11 and 10 bits find the key of the k-th best score, mostly two of them;
+// prefix sums of what is chosen are the places of an ascending output. No guess, no list: every
+// row, also one of equal scores, takes the same steps and one or two more.
+#pragma once
+
+#include "qsa/topk_steps.h"
+
+namespace qsa {
+
+template <int kThreads, int kVectors>
+struct ShortRow {
+  // Counts of a lane's, then of a wave's scores, a field a vector.
+  using Counts = std::conditional_t<device::kWave == 32, uint32_t, uint64_t>;
+  static constexpr int kColumns = 4 * kThreads * kVectors, kFields = 4;
+  static constexpr int kBits = int(sizeof(Counts)) * 8 / kFields;
+  static_assert(kVectors <= kFields && 4 * device::kWave < 1 << kBits);
+
+  uint32_t key[kVectors][4];  // larger for better scores; 1: NaN, 0: beyond the row
+
+  static DEVICE_FUNCTION uint32_t column_at(int v) {
+    return 4 * (uint32_t(v * kThreads) + uint32_t(device::thread()));
+  }
+
+  // From the scores; `count` columns exist. Counts the upper 11 bits.
+  template <class Bins>
+  DEVICE_FUNCTION void take(Bins& bins, const Pack<float> (&x)[kVectors], uint32_t count) {
+    bool odd = count < uint32_t(kColumns);
+    DEVICE_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      DEVICE_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t bits = device::bit_cast<uint32_t>(x[v].x[j] + 0.0f);  // -0 becomes +0
+        key[v][j] = bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);
+        odd = odd || device::isnan(x[v].x[j]);
+      }
+    }
+    if (device::any(odd)) {
+      DEVICE_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        DEVICE_UNROLL
+        for (int j = 0; j < 4; ++j) {
+          if (device::isnan(x[v].x[j])) key[v][j] = 1;
+          if (column_at(v) + uint32_t(j) >= count) key[v][j] = 0;
+        }
+      }
+    }
+    DEVICE_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      DEVICE_UNROLL
+      for (int j = 0; j < 4; ++j) device::atomic_add(&bins[key[v][j] >> 21], 1u);
+    }
+  }
+
+  // Counts the keys of `bins_used << shift` from `low` on.
+  template <class Bins>
+  DEVICE_FUNCTION void count(Bins& bins, uint32_t low, int shift, uint32_t bins_used) const {
+    DEVICE_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      DEVICE_UNROLL
+      for (int j = 0; j < 4; ++j)
+        if (const uint32_t bin = (key[v][j] - low) >> shift; bin < bins_used)
+          device::atomic_add(&bins[bin], 1u);
+    }
+  }
+
+  // For each vector the number of columns before the thread's own whose key is in [low, high].
+  template <class Totals>
+  DEVICE_FUNCTION void places(Totals& totals, uint32_t low, uint32_t high,
+                              uint32_t (&place)[kVectors]) const {
+    constexpr Counts kField = (Counts{1} << kBits) - 1;
+    Counts own = 0;
+    DEVICE_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      DEVICE_UNROLL
+      for (int j = 0; j < 4; ++j)
+        if (key[v][j] - low <= high - low) own += Counts{1} << (v * kBits);
+    }
+    const Counts through = wave_prefix(own);
+    if (device::lane() == device::kWave - 1) totals[device::wave()] = through;
+    device::sync_block();
+    const Counts of_lane = device::lane() < device::waves() ? Counts(totals[device::lane()]) : 0;
+    const bool lower = device::lane() < device::wave();
+    uint32_t before = 0;
+    DEVICE_UNROLL
+    for (int v = 0; v < kVectors; v += 2) {  // two sums of 16 bits at once
+      const uint32_t pair = uint32_t(of_lane >> (v * kBits) & kField) |
+                            (v + 1 < kVectors
+                                 ? uint32_t(of_lane >> ((v + 1) % kFields * kBits) & kField) << 16
+                                 : 0);
+      const uint32_t all = device::wave_sum(pair), below = device::wave_sum(lower ? pair : 0u);
+      const Counts left = through - own;
+      place[v] = before + (below & 0xffff) + uint32_t(left >> (v * kBits) & kField);
+      before += all & 0xffff;
+      if (v + 1 < kVectors) {
+        place[v + 1] = before + (below >> 16) + uint32_t(left >> ((v + 1) * kBits) & kField);
+        before += all >> 16;
+      }
+    }
+  }
+};
+
+}  // namespace qsa
