@@ -76,7 +76,8 @@ struct TopkParams {
   int64_t k;
   bool eager;  // set by the launch
 };
-void launch_topk(const TopkParams& p, void* stream);
+void plan_topk(const TopkParams& p, device::Carver& carver);  // room that long rows need
+void launch_topk(const TopkParams& p, device::Carver& carver, void* stream);
 
 struct ExpandParams {
   Tensor<2> blocks;  // [R,K]
@@ -88,7 +89,8 @@ void launch_expand(const ExpandParams& p, void* stream);
 
 // Both in one launch, where can_expand says so. expand.blocks is not looked at.
 bool can_expand(int64_t k, const ExpandParams& expand);
-void launch_topk_expand(const TopkParams& topk, const ExpandParams& expand, void* stream);
+void launch_topk_expand(const TopkParams& topk, const ExpandParams& expand, device::Carver& carver,
+                        void* stream);
 
 struct MergeParams {
   Tensor<4> partial;     // [splits,R,Hq,D]

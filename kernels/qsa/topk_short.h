@@ -9,6 +9,17 @@
 
 namespace qsa {
 
+// Long rows take several launches: each block finds the best of a segment, and these are the next
+// launch's row, as keys and columns. Rows of a launch that is not the first are in whole vectors.
+struct Segments {
+  const uint32_t* keys;  // [R,pitch]; 0: no column
+  const int32_t* columns;
+  uint32_t* best_keys;  // [R,count,places]
+  int32_t* best_columns;
+  int64_t pitch;
+  int count, places;  // places: k, in whole vectors
+};
+
 template <int kThreads, int kVectors>
 struct ShortRow {
   // Counts of a lane's, then of a wave's scores, a field a vector.
@@ -23,9 +34,8 @@ struct ShortRow {
     return 4 * (uint32_t(v * kThreads) + uint32_t(device::thread()));
   }
 
-  // From the scores; `count` columns exist. Counts the upper 11 bits.
-  template <class Bins>
-  DEVICE_FUNCTION void take(Bins& bins, const Pack<float> (&x)[kVectors], uint32_t count) {
+  // From the scores; `count` columns exist.
+  DEVICE_FUNCTION void take(const Pack<float> (&x)[kVectors], uint32_t count) {
     bool odd = count < uint32_t(kColumns);
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
@@ -46,13 +56,27 @@ struct ShortRow {
         }
       }
     }
+  }
+  // From keys; `count` columns exist, a multiple of 4.
+  DEVICE_FUNCTION void load(const uint32_t* keys, uint32_t count) {
+    DEVICE_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      Pack<uint32_t> four{};
+      if (column_at(v) < count) four = *reinterpret_cast<const Pack<uint32_t>*>(keys + column_at(v));
+      DEVICE_UNROLL
+      for (int j = 0; j < 4; ++j) key[v][j] = four.x[j];
+    }
+  }
+
+  // Counts the keys by their upper 11 bits.
+  template <class Bins>
+  DEVICE_FUNCTION void count(Bins& bins) const {
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       DEVICE_UNROLL
       for (int j = 0; j < 4; ++j) device::atomic_add(&bins[key[v][j] >> 21], 1u);
     }
   }
-
   // Counts the keys of `bins_used << shift` from `low` on.
   template <class Bins>
   DEVICE_FUNCTION void count(Bins& bins, uint32_t low, int shift, uint32_t bins_used) const {

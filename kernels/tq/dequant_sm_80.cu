@@ -16,7 +16,7 @@ namespace sm_80 {
 
 inline constexpr int kThreads = 256, kWaves = kThreads / device::kWave;
 inline constexpr int kBlocks = 4;      // of a multiprocessor
-inline constexpr int kMostSlots = 16;  // of an item
+inline constexpr int kMostSlots = 32;  // of an item
 
 // n / divisor for 0 <= n < 2^31, without a division.
 struct Divider {
@@ -156,18 +156,18 @@ DEVICE_FUNCTION Row8 fp8_row(tk_dtype flavour, const uint32_t (&bytes)[2]) {
 
 // Centroids times the norm; with norm correction times norm / sqrt(sum c^2 + 1e-16), the sum over
 // the lanes of the slot.
-template <int Bits, int kLanes, class Table>
-DEVICE_FUNCTION void centroid_rows(const Params& p, Table& centroids, const Piece& piece,
+template <int Bits, int kLanes>
+DEVICE_FUNCTION void centroid_rows(const Params& p, const std::byte* centroids, const Piece& piece,
                                    const bool (&active)[2], Row8 (&row)[2]) {
   float c[2][kGroup];
   float squares = 0;
   DEVICE_UNROLL
   for (int n = 0; n < 2; ++n) {
-    const Codes<Bits, 0> codes(piece.key[n][0]);
+    const Codes<Bits, 2> codes(piece.key[n][0]);  // offsets of floats
     float sum = 0;
     DEVICE_UNROLL
     for (int e = 0; e < kGroup; ++e) {
-      c[n][e] = centroids[codes(e, 0)];
+      c[n][e] = *reinterpret_cast<const float*>(centroids + codes(e, 0));
       sum = device::fma(c[n][e], c[n][e], sum);
     }
     if (active[n]) squares += sum;
@@ -210,21 +210,6 @@ struct Item {
 DEVICE_FUNCTION Item item_at(const Params& p, int index) {
   const int rest = p.head_chunk(index), row = p.chunk(rest);
   return {row, rest - row * p.chunks, index - rest * p.head_chunks};
-}
-// The item so many further on; a row beyond the last where there is none.
-DEVICE_FUNCTION Item advance(const Params& p, Item item, const Item& by) {
-  item.head_chunk += by.head_chunk;
-  item.chunk += by.chunk;
-  item.row += by.row;
-  if (item.head_chunk >= p.head_chunks) {
-    item.head_chunk -= p.head_chunks;
-    ++item.chunk;
-  }
-  if (item.chunk >= p.chunks) {
-    item.chunk -= p.chunks;
-    ++item.row;
-  }
-  return item;
 }
 DEVICE_FUNCTION int tokens_of(const Params& p, const Item& item) {
   return device::min(p.tokens - (item.chunk << p.tokens_log2), 1 << p.tokens_log2);
@@ -288,7 +273,6 @@ DEVICE_FUNCTION std::byte* bytes_of(const Strided<4>& t, int64_t at) {
 }
 
 // Zeros for an item's tokens that no page holds.
-template <int kLanes>
 DEVICE_FUNCTION void clear_dead(const Params& p, std::byte* k, std::byte* v, int count, int heads,
                                 device::LaneMask live) {
   const int row_bytes = p.format.head_dim * 2;
@@ -310,48 +294,33 @@ dequant_slots(Params p) {
   DEVICE_SHARED(float, centroids, 16);
   DEVICE_DYNAMIC_SHARED(uint8_t, stages);
   constexpr int kStep = device::kWave / kLanes;  // slots at a time
-  uint8_t* own = device::data(stages) + device::wave() * 2 * p.stage_bytes;
-  const Item by = item_at(p, device::blocks_x() * kWaves);
-  Item item = item_at(p, device::block_x() * kWaves + device::wave());
-  Place place = find_page(p, item);
+  const Item item = item_at(p, device::block_x() * kWaves + device::wave());
+  const Place place = find_page(p, item);
   if constexpr (KeyBits < 8) {
     if (device::thread() < 1 << KeyBits)
       centroids[device::thread()] = p.centroids.data[device::thread() * p.centroids.stride];
-    device::sync_block();
   }
-  if (item.row >= p.rows) return;
-  int64_t run = run_of(p, item, place), next_run = kMasked;
-  fetch(p, item, run, own);
-  Item next = advance(p, item, by);
-  place = find_page(p, next);
-  const int groups = p.format.head_dim / kGroup, group = device::lane() % kLanes;
+  uint8_t* const stage = device::data(stages) + device::wave() * p.stage_bytes;
+  const int64_t run = run_of(p, item, place);
+  const device::LaneMask live = device::ballot(run != kMasked);
+  if (live != 0) fetch(p, item, run, stage);
+  const int group = device::lane() % kLanes, groups = p.format.head_dim / kGroup;
   const bool active[2] = {group < groups, group + kLanes < groups};
   const int readable = active[0] ? group : 0, apart = active[1] ? kLanes : 0;
-  for (int odd = 0; item.row < p.rows; odd ^= 1) {
-    const uint8_t* stage = own + odd * p.stage_bytes;
-    if (next.row < p.rows) {
-      next_run = run_of(p, next, place);
-      fetch(p, next, next_run, own + (odd ^ 1) * p.stage_bytes);
-    } else {
-      device::copy_async_commit();
-    }
-    const Item now = item;
-    item = next;
-    next = advance(p, next, by);
-    place = find_page(p, next);
-    device::copy_async_wait<1>();
-    device::sync_wave();
-    const int count = tokens_of(p, now), heads = heads_of(p, now);
-    const device::LaneMask live = device::ballot(run != kMasked);
-    run = next_run;
-    const int head = now.head_chunk * p.item_heads, token = now.chunk << p.tokens_log2;
-    std::byte* k_item = bytes_of(
-        p.k, now.row * p.k.stride[0] + head * p.k.stride[1] + token * p.k.stride[2]);
-    std::byte* v_item = bytes_of(
-        p.v, now.row * p.v.stride[0] + head * p.v.stride[1] + token * p.v.stride[2]);
-    if (device::popcount(live) < count) clear_dead<kLanes>(p, k_item, v_item, count, heads, live);
-    k_item += group * 16;
-    v_item += group * 16;
+  const int count = tokens_of(p, item), heads = heads_of(p, item);
+  const int head = item.head_chunk * p.item_heads, token = item.chunk << p.tokens_log2;
+  std::byte* k_item =
+      bytes_of(p.k, item.row * p.k.stride[0] + head * p.k.stride[1] + token * p.k.stride[2]);
+  std::byte* v_item =
+      bytes_of(p.v, item.row * p.v.stride[0] + head * p.v.stride[1] + token * p.v.stride[2]);
+  device::copy_async_wait<0>();
+  if constexpr (KeyBits < 8) device::sync_block();
+  device::sync_wave();
+  if (item.row >= p.rows) return;
+  if (device::popcount(live) < count) clear_dead(p, k_item, v_item, count, heads, live);
+  k_item += group * 16;
+  v_item += group * 16;
+  {
     const int slots = heads << p.tokens_log2;
     DEVICE_ROLLED
     for (int base = 0; base < slots; base += kStep) {
@@ -366,20 +335,18 @@ dequant_slots(Params p) {
         k[0] = fp8_row(p.format.fp8, piece.key[0]);
         k[1] = fp8_row(p.format.fp8, piece.key[1]);
       } else {
-        centroid_rows<KeyBits, kLanes>(p, centroids, piece, active, k);
+        centroid_rows<KeyBits, kLanes>(p, reinterpret_cast<const std::byte*>(device::data(centroids)), piece, active, k);
       }
       std::byte* k_at = k_item + int64_t{h} * p.k_bytes[0] + int64_t{t} * p.k_bytes[1];
       std::byte* v_at = v_item + int64_t{h} * p.v_bytes[0] + int64_t{t} * p.v_bytes[1];
       DEVICE_UNROLL
       for (int n = 0; n < 2; ++n)
         if (exists && active[n]) {
-          device::store_once16(k_at + n * kLanes * 16, k[n]);
-          device::store_once16(v_at + n * kLanes * 16, v[n]);
+          device::store16(k_at + n * kLanes * 16, k[n]);
+          device::store16(v_at + n * kLanes * 16, v[n]);
         }
     }
-    device::sync_wave();
   }
-  device::copy_async_wait<0>();
 }
 
 struct Dequant {
@@ -411,11 +378,10 @@ struct Dequant {
   }
   template <int KeyBits, int ValueBits, int kLanes>
   static void launch(const Params& p, void* stream) {
-    const int64_t blocks = (int64_t{p.items} + kWaves - 1) / kWaves,
-                  most = int64_t{kBlocks} * device::multiprocessors();
+    const int64_t blocks = (int64_t{p.items} + kWaves - 1) / kWaves;
     device::launch(dequant_slots<KeyBits, ValueBits, kLanes>,
-                   device::Grid{blocks < most ? blocks : most, 1, 1}, kThreads,
-                   size_t(2 * kWaves * p.stage_bytes), stream, p);
+                   device::Grid{blocks, 1, 1}, kThreads,
+                   size_t(kWaves * p.stage_bytes), stream, p);
   }
   template <int KeyBits, int ValueBits>
   static void start(const Params& p, void* stream) {
