@@ -66,12 +66,12 @@ compress_fours(Params p) {
   const bool known = request >= 0 && request < p.request_count;
   const int own = known ? int(request) : 0;
   const int first_row = starts[own], next_row = starts[own + 1], block = rings[own];
-  const bool live =
-      known && end >= kRatio - 1 && slot >= 0 && row >= first_row && row < next_row;
+  const bool live = known && end >= kRatio - 1 && slot >= 0 && row >= first_row && row < next_row;
   const int64_t oldest = end - (kRatio - 1);
-  int place = int(uint64_t{uint32_t(oldest)} * p.ring_factor >> p.ring_shift);
-  place = int(uint32_t(oldest)) - place * p.ring_rows;
-  if (oldest > INT32_MAX) place = int(oldest % p.ring_rows);
+  const uint32_t low = uint32_t(oldest);
+  const uint32_t turns = uint32_t(uint64_t{low} * p.ring_factor >> p.ring_shift);
+  int place = live ? int(low - turns * uint32_t(p.ring_rows)) : 0;
+  if (live && oldest > INT32_MAX) place = int(oldest % p.ring_rows);
 
   // The member before this row's is in the row before, whatever query_start_loc says; rows that do
   // not exist are not read and count as zeros, and so do those of a ring that does not exist.
@@ -84,10 +84,9 @@ compress_fours(Params p) {
   for (int o = 0; o < kRatio; ++o) {
     const bool in_step = oldest_row + o >= first_row;
     const int at = place + o < p.ring_rows ? place + o : place + o - p.ring_rows;
-    const std::byte* from = in_step ? key + int64_t{o - (kRatio - 1)} * p.key_row
-                                    : ring + int64_t{at} * p.ring_row;
-    const bool readable =
-        live && lane < p.vectors && (in_step ? oldest_row + o >= 0 : block >= 0);
+    const std::byte* from =
+        in_step ? key + int64_t{o - (kRatio - 1)} * p.key_row : ring + int64_t{at} * p.ring_row;
+    const bool readable = live && lane < p.vectors && (in_step ? oldest_row + o >= 0 : block >= 0);
     member[o] = device::Words4{};
     if (readable) member[o] = device::load16<device::Words4>(from);
   }
@@ -97,8 +96,8 @@ compress_fours(Params p) {
       first = oldest;  // text: one position for all axes, wherever the member is
     } else if (oldest_row >= first_row) {
       if (oldest_row >= 0)
-        first = *reinterpret_cast<const int64_t*>(p.first_in_step + int64_t{oldest_row} * p.step_row +
-                                                  int64_t{lane} * p.step_axis);
+        first = *reinterpret_cast<const int64_t*>(
+            p.first_in_step + int64_t{oldest_row} * p.step_row + int64_t{lane} * p.step_axis);
     } else if (block >= 0) {
       first = *reinterpret_cast<const int64_t*>(p.rope + int64_t{block} * p.rope_block +
                                                 int64_t{place} * p.rope_row +

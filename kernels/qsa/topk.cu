@@ -46,9 +46,9 @@ topk_short(TopkParams p, ExpandParams expand, Segments s) {
   const int block = device::block_x(), segment = kLast ? 0 : block % s.count;
   const int64_t at = kLast ? block : block / s.count, base = int64_t{segment} * S::kColumns;
   const uint32_t k = uint32_t(p.k);
-  const int64_t columns =
-      kLast && kFirst ? p.logits.size[1]
-                      : smaller((kFirst ? p.logits.size[1] : s.pitch) - base, S::kColumns);
+  const int64_t columns = kLast && kFirst
+                              ? p.logits.size[1]
+                              : smaller((kFirst ? p.logits.size[1] : s.pitch) - base, S::kColumns);
 
   // Scores of a small call are loaded before the number of visible columns is there, which saves a
   // latency of memory. What lies beyond may be uninitialised; it is masked where it is used.

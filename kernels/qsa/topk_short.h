@@ -62,7 +62,8 @@ struct ShortRow {
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       Pack<uint32_t> four{};
-      if (column_at(v) < count) four = *reinterpret_cast<const Pack<uint32_t>*>(keys + column_at(v));
+      if (column_at(v) < count)
+        four = *reinterpret_cast<const Pack<uint32_t>*>(keys + column_at(v));
       DEVICE_UNROLL
       for (int j = 0; j < 4; ++j) key[v][j] = four.x[j];
     }
@@ -109,10 +110,9 @@ struct ShortRow {
     uint32_t before = 0;
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; v += 2) {  // two sums of 16 bits at once
-      const uint32_t pair = uint32_t(of_lane >> (v * kBits) & kField) |
-                            (v + 1 < kVectors
-                                 ? uint32_t(of_lane >> ((v + 1) % kFields * kBits) & kField) << 16
-                                 : 0);
+      const uint32_t pair =
+          uint32_t(of_lane >> (v * kBits) & kField) |
+          (v + 1 < kVectors ? uint32_t(of_lane >> ((v + 1) % kFields * kBits) & kField) << 16 : 0);
       const uint32_t all = device::wave_sum(pair), below = device::wave_sum(lower ? pair : 0u);
       const Counts left = through - own;
       place[v] = before + (below & 0xffff) + uint32_t(left >> (v * kBits) & kField);

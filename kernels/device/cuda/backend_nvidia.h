@@ -149,14 +149,6 @@ DEVICE_FUNCTION void store16(void* global, const T& value) {
                "r"(words.y), "r"(words.z), "r"(words.w)
                : "memory");
 }
-template <class T>
-DEVICE_FUNCTION void store_once16(void* global, const T& value) {
-  static_assert(sizeof(T) == 16);
-  const uint4 words = bit_cast<uint4>(value);
-  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words.x),
-               "r"(words.y), "r"(words.z), "r"(words.w)
-               : "memory");
-}
 DEVICE_FUNCTION uint64_t l2_evict_first() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

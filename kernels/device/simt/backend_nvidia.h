@@ -150,10 +150,6 @@ void store16(void* global, const T& value, Site site = Site::current()) {
   check_aligned16(global, "store16", site);
   std::memcpy(global, &value, 16);
 }
-template <class T>
-void store_once16(void* global, const T& value, Site site = Site::current()) {
-  store16(global, value, site);
-}
 inline uint64_t l2_evict_first() { return 0; }
 inline void copy_async16(void* shared, const void* global, bool valid, uint64_t,
                          Site site = Site::current()) {
