@@ -17,8 +17,8 @@ namespace qsa {
 
 // A tuned kernel beside an op's portable one. Its file (attend_sm_80.cu) fills this while the
 // plugin is loaded; a build without that file leaves it empty. Both functions throw
-// device::Unsupported, before anything is launched, for calls that the kernel does not serve. Each
-// is defined beside the portable kernel.
+// device::Unsupported, before anything is launched, for calls that the kernel does not serve. Each is
+// defined beside the portable kernel.
 template <class Params>
 struct Launch {
   void (*plan)(const Params& p, device::Carver& carver);
@@ -106,8 +106,8 @@ struct AttendParams {
   Tensor<2> tokens;            // [R,T]
   Tensor<2> block_table;       // [N,W]
   Tensor<1> token_to_req;
-  Tensor<3> output;       // [R,Hq,D]
-  Tensor<2> lse;          // [R,Hq], written where its data is not null
+  Tensor<3> output;  // [R,Hq,D]
+  Tensor<2> lse;     // [R,Hq], written where its data is not null
   const uint8_t* served;  // [R,Hkv], or null: not 0 where the output has been written already
 };
 // Takes its partial results from the carver; with a null base it only counts. Throws
