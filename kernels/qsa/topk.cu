@@ -38,6 +38,8 @@ topk_short(TopkParams p, ExpandParams expand, Segments s) {
   using S = ShortRow<kThreads, kVectors>;
   using Shape = TopkShape<kThreads, kVectors, true, false>;
   DEVICE_SHARED(uint32_t, bins, kBins);
+  DEVICE_SHARED(uint32_t, largest, kBins);
+  DEVICE_SHARED(uint32_t, smallest, kBins);
   DEVICE_SHARED(typename S::Counts, totals, kMaxWaves);
   DEVICE_SHARED(typename S::Counts, equals, kMaxWaves);
   DEVICE_SHARED(uint32_t, sums, kMaxWaves);
@@ -69,8 +71,13 @@ topk_short(TopkParams p, ExpandParams expand, Segments s) {
   }
   DEVICE_UNROLL
   for (int i = 0; i < kBins / 4; i += kThreads)
-    if (kBins / 4 % kThreads == 0 || i + device::thread() < kBins / 4)
-      reinterpret_cast<Pack<uint32_t>*>(device::data(bins))[i + device::thread()] = {};
+    if (kBins / 4 % kThreads == 0 || i + device::thread() < kBins / 4) {
+      const int own = 4 * (i + device::thread());
+      *reinterpret_cast<Pack<uint32_t>*>(device::data(bins) + own) = {};
+      *reinterpret_cast<Pack<uint32_t>*>(device::data(largest) + own) = {};
+      *reinterpret_cast<Pack<uint32_t>*>(device::data(smallest) +
+                                         own) = {{UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX}};
+    }
   if (kLast && expand.indices.data && device::thread() == kThreads - 1)
     expansion[0] = expansion_of(expand, at);
   if (!kFirst || p.eager) live = visible();
@@ -110,25 +117,32 @@ topk_short(TopkParams p, ExpandParams expand, Segments s) {
     }
     keys.take(x, row.count);
   }
-  keys.count(bins);
-  device::sync_block();
-  choose_bin<kThreads>(bins, sums, state, k);
-  uint32_t least = state[kBin] << 21, wanted = state[kWanted];
+  // Bits 31 ... 21, 20 ... 10, 9 ... 0 of the k-th best key, until no key is on its bin's edge.
+  uint32_t least = 0, wanted = k;
   DEVICE_ROLLED
-  for (int shift = 21; state[kCount] != wanted && shift > 0;) {
-    const int next = shift > 11 ? shift - 11 : 0;
-    keys.count(bins, least, next, 1u << (shift - next));
-    shift = next;
+  for (int shift = 21, width = 0;; width = 1 << shift, shift = shift > 10 ? 10 : 0) {
+    if (width == 0)
+      keys.count(bins);
+    else
+      keys.count(bins, largest, smallest, least, uint32_t(width), shift);
     device::sync_block();
-    choose_bin<kThreads>(bins, sums, state, wanted);
-    least += state[kBin] << shift;
+    choose_bin<kThreads, false>(bins, sums, state, wanted);
+    const uint32_t bin = state[kBin];
+    least += bin << shift;
     wanted = state[kWanted];
+    if (state[kCount] == wanted || shift == 0) break;
+    // Mostly two keys, of which the larger is wanted.
+    if (shift == 10 && state[kCount] == 2 && largest[bin] != smallest[bin]) {
+      least = largest[bin];
+      wanted = 2;  // as many as there are: no ties
+      break;
+    }
   }
 
   uint32_t place[kVectors];
   const uint32_t tied = least;
   if (state[kCount] != wanted) {  // ties: the first columns of the least score
-    keys.places(equals, least, least, place);
+    keys.template places<true>(equals, least, place);
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       DEVICE_UNROLL
@@ -137,7 +151,7 @@ topk_short(TopkParams p, ExpandParams expand, Segments s) {
     }
     ++least;
   }
-  keys.places(totals, least, UINT32_MAX, place);
+  keys.template places<false>(totals, least, place);
   if constexpr (!kLast) {
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
@@ -153,26 +167,34 @@ topk_short(TopkParams p, ExpandParams expand, Segments s) {
       best_keys[pad] = 0;
     return;
   }
-  // Through shared memory, as many as it holds at a time: a chosen score costs two instructions.
-  DEVICE_ROLLED
-  for (uint32_t first = 0; first < k; first += kBins) {
-    if (first > 0) device::sync_block();
+  // Through shared memory, as many as it holds at a time: a chosen score costs few instructions.
+  const auto stage = [&](auto fits, uint32_t first) {
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       uint32_t rank = place[v] - first;
       DEVICE_UNROLL
       for (int j = 0; j < 4; ++j)
         if (keys.key[v][j] >= least) {
-          if (rank < kBins) bins[rank] = S::column_at(v) + uint32_t(j);
+          if (decltype(fits)::value || rank < kBins) bins[rank] = S::column_at(v) + uint32_t(j);
           ++rank;
         }
+    }
+  };
+  int32_t* const out = element<int32_t>(p.blocks, at);
+  DEVICE_ROLLED
+  for (uint32_t first = 0; first < k; first += kBins) {
+    if (k <= kBins) {
+      stage(std::true_type{}, 0);
+    } else {
+      device::sync_block();
+      stage(std::false_type{}, first);
     }
     device::sync_block();
     DEVICE_ROLLED
     for (uint32_t i = uint32_t(device::thread()); i < kBins && first + i < k; i += kThreads) {
       const int32_t column = column_of_place(bins[i]);
       if (!kFirst && expand.indices.data) bins[i] = uint32_t(column);
-      if (p.blocks.data) *element<int32_t>(p.blocks, at, first + i) = column;
+      if (p.blocks.data) out[int64_t(first + i) * p.blocks.stride[1]] = column;
     }
   }
   if (!expand.indices.data) return;

@@ -78,29 +78,34 @@ struct ShortRow {
       for (int j = 0; j < 4; ++j) device::atomic_add(&bins[key[v][j] >> 21], 1u);
     }
   }
-  // Counts the keys of `bins_used << shift` from `low` on.
+  // Counts the `width` keys from `low` on, by 2^shift, with the largest and the least of each bin.
   template <class Bins>
-  DEVICE_FUNCTION void count(Bins& bins, uint32_t low, int shift, uint32_t bins_used) const {
+  DEVICE_FUNCTION void count(Bins& bins, Bins& largest, Bins& smallest, uint32_t low,
+                             uint32_t width, int shift) const {
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       DEVICE_UNROLL
       for (int j = 0; j < 4; ++j)
-        if (const uint32_t bin = (key[v][j] - low) >> shift; bin < bins_used)
+        if (const uint32_t above = key[v][j] - low; above < width) {
+          const uint32_t bin = above >> shift;
           device::atomic_add(&bins[bin], 1u);
+          device::atomic_max(&largest[bin], key[v][j]);
+          device::atomic_min(&smallest[bin], key[v][j]);
+        }
     }
   }
 
-  // For each vector the number of columns before the thread's own whose key is in [low, high].
-  template <class Totals>
-  DEVICE_FUNCTION void places(Totals& totals, uint32_t low, uint32_t high,
-                              uint32_t (&place)[kVectors]) const {
+  // For each vector the number of columns before the thread's own whose key is `low` or, unless
+  // kSame, larger.
+  template <bool kSame, class Totals>
+  DEVICE_FUNCTION void places(Totals& totals, uint32_t low, uint32_t (&place)[kVectors]) const {
     constexpr Counts kField = (Counts{1} << kBits) - 1;
     Counts own = 0;
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       DEVICE_UNROLL
       for (int j = 0; j < 4; ++j)
-        if (key[v][j] - low <= high - low) own += Counts{1} << (v * kBits);
+        if (kSame ? key[v][j] == low : key[v][j] >= low) own += Counts{1} << (v * kBits);
     }
     const Counts through = wave_prefix(own);
     if (device::lane() == device::kWave - 1) totals[device::wave()] = through;

@@ -19,8 +19,8 @@ namespace tq::dequant {
 namespace sm_80 {
 
 inline constexpr int kThreads = 256, kWaves = kThreads / device::kWave;
-inline constexpr int kBlocks = 4;      // of a multiprocessor
-inline constexpr int kMostSlots = 32;  // of an item
+inline constexpr int kBlocks = 5;      // of a multiprocessor
+inline constexpr int kMostSlots = 16;  // of an item
 
 // n / divisor for 0 <= n < 2^31, without a division.
 struct Divider {
