@@ -118,30 +118,32 @@ topk_short(TopkParams p, ExpandParams expand, Segments s) {
     keys.take(x, row.count);
   }
   // Bits 31 ... 21, 20 ... 10, 9 ... 0 of the k-th best key, until no key is on its bin's edge.
-  uint32_t least = 0, wanted = k;
+  uint32_t least = 0, wanted = k, count = 0;
   DEVICE_ROLLED
   for (int shift = 21, width = 0;; width = 1 << shift, shift = shift > 10 ? 10 : 0) {
+    const bool ends = shift == 10 && count <= kCrowd;
     if (width == 0)
       keys.count(bins);
     else
-      keys.count(bins, largest, smallest, least, uint32_t(width), shift);
+      keys.count(bins, largest, smallest, least, uint32_t(width), shift, ends);
     device::sync_block();
     choose_bin<kThreads, false>(bins, sums, state, wanted);
     const uint32_t bin = state[kBin];
     least += bin << shift;
     wanted = state[kWanted];
-    if (state[kCount] == wanted || shift == 0) break;
+    count = state[kCount];
+    if (count == wanted || shift == 0) break;
     // Mostly two keys, of which the larger is wanted.
-    if (shift == 10 && state[kCount] == 2 && largest[bin] != smallest[bin]) {
+    if (ends && count == 2 && largest[bin] != smallest[bin]) {
       least = largest[bin];
-      wanted = 2;  // as many as there are: no ties
+      count = wanted;  // no ties
       break;
     }
   }
 
   uint32_t place[kVectors];
   const uint32_t tied = least;
-  if (state[kCount] != wanted) {  // ties: the first columns of the least score
+  if (count != wanted) {  // ties: the first columns of the least score
     keys.template places<true>(equals, least, place);
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
@@ -395,7 +397,7 @@ void launch_levels(const TopkParams& all, const ExpandParams& expand_all, const 
 }
 
 void launch(TopkParams p, const ExpandParams& expand, device::Carver& carver, void* stream) {
-  constexpr int64_t kEagerBytes = 4 << 20;
+  constexpr int64_t kEagerBytes = 4 << 20, kManyRows = 5;  // of a multiprocessor
   const int64_t rows = p.logits.size[0], columns = p.logits.size[1];
   if (rows == 0) return;
   if (columns > INT32_MAX || p.k > INT32_MAX)
@@ -406,6 +408,9 @@ void launch(TopkParams p, const ExpandParams& expand, device::Carver& carver, vo
   p.eager = rows * columns <= kEagerBytes / int64_t{sizeof(float)};
   if (!dense) return launch_shape<1024, 8, false, true>(p, expand, stream);
   if (columns <= 2048) return launch_short<256, 2>(p, expand, {}, stream);
+  // Many rows: four blocks a multiprocessor hide each other's barriers.
+  if (columns <= 8192 && p.k <= 1024 && rows > int64_t{kManyRows} * device::multiprocessors())
+    return launch_shape<256, 8, true, false>(p, expand, stream);
   if (columns <= 8192) return launch_short<512, 4>(p, expand, {}, stream);
   if (columns <= 16384) return launch_shape<512, 8, true, false>(p, expand, stream);
   if (columns <= 32768) return launch_shape<512, 16, true, false>(p, expand, stream);

@@ -20,6 +20,8 @@ struct Segments {
   int count, places;  // places: k, in whole vectors
 };
 
+inline constexpr uint32_t kCrowd = 512;
+
 template <int kThreads, int kVectors>
 struct ShortRow {
   // Counts of a lane's, then of a wave's scores, a field a vector.
@@ -78,10 +80,12 @@ struct ShortRow {
       for (int j = 0; j < 4; ++j) device::atomic_add(&bins[key[v][j] >> 21], 1u);
     }
   }
-  // Counts the `width` keys from `low` on, by 2^shift, with the largest and the least of each bin.
+  // Counts the `width` keys from `low` on, by 2^shift; with `ends` the largest and the least of
+  // each bin, too: not for crowds, since lanes that meet at a word wait for each other there, while
+  // the hardware counts them at once.
   template <class Bins>
   DEVICE_FUNCTION void count(Bins& bins, Bins& largest, Bins& smallest, uint32_t low,
-                             uint32_t width, int shift) const {
+                             uint32_t width, int shift, bool ends) const {
     DEVICE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       DEVICE_UNROLL
@@ -89,8 +93,10 @@ struct ShortRow {
         if (const uint32_t above = key[v][j] - low; above < width) {
           const uint32_t bin = above >> shift;
           device::atomic_add(&bins[bin], 1u);
-          device::atomic_max(&largest[bin], key[v][j]);
-          device::atomic_min(&smallest[bin], key[v][j]);
+          if (ends) {
+            device::atomic_max(&largest[bin], key[v][j]);
+            device::atomic_min(&smallest[bin], key[v][j]);
+          }
         }
     }
   }
