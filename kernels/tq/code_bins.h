@@ -24,25 +24,26 @@ struct CodeBins {
   int usable;
 };
 
-// The float at or just below `x` whose 4 low bits are `code`.
+// The float nearest to `x` whose 4 low bits are `code`; for 0 one below it.
 DEVICE_FUNCTION uint32_t marked(float x, uint32_t code) {
   const uint32_t bits = device::bit_cast<uint32_t>(x);
-  const uint32_t sign = bits & 0x80000000u, magnitude = bits & 0x7ffffff0u;
-  if (sign) return sign | (magnitude + 16) | code;
+  const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude < 16) return 0x80000000u | code;
-  return (magnitude - 16) | code;
+  return (bits & 0x80000000u) | ((magnitude - code + 8) & ~15u) | code;
 }
 
-// The first wave of a block, of kBins lanes; `error`: how far u may be off.
-DEVICE_FUNCTION void fill_bins(CodeBins* bins, const Codebook& book, int levels, float error) {
+// The first wave of a block, of kBins lanes; `error`: how far u may be off, and beside a midpoint
+// in units of it.
+DEVICE_FUNCTION void fill_bins(CodeBins* bins, const Codebook& book, int levels, float error,
+                               float scaling) {
   const int b = device::lane();
   const int count = levels - 1;
   const float mine = midpoint(book, b < count ? b : count - 1);
   if (b < count) bins->midpoint[b] = mine;
   const float low = device::shuffle(mine, 0), high = device::shuffle(mine, count - 1);
-  // Beside a midpoint m: marked ones are up to 2^-18 |m| too low, and norm and scaling are off by
-  // less than that.
-  const float close = error + device::max(device::abs(low), device::abs(high)) * 0x1p-17f;
+  // Marked midpoints are off by 2^-20 of themselves.
+  const float close =
+      error + device::max(device::abs(low), device::abs(high)) * (scaling + 0x1p-20f);
   const float width = (high - low) / (kBins - 1);
   const float margin = width / kBins;
   const float centre = low + static_cast<float>(b) * width;

@@ -24,6 +24,14 @@ DEVICE_FUNCTION uint32_t exact_code(const Source& s, const CodeBins& bins, int64
   return static_cast<uint32_t>(device::popcount(device::ballot(reached)));
 }
 
+DEVICE_FUNCTION void patch_code(uint8_t* slot, int bits, int dim, uint32_t code) {
+  const int shift = dim * bits % 8;
+  uint8_t* at = slot + dim * bits / 8;
+  const uint32_t mask = ((1u << bits) - 1) << shift, moved = code << shift;
+  at[0] = static_cast<uint8_t>((at[0] & ~mask) | moved);
+  if (shift + bits > 8) at[1] = static_cast<uint8_t>((at[1] & ~(mask >> 8)) | moved >> 8);
+}
+
 // Elements of a wave that lie near a midpoint, in shared memory.
 inline constexpr int kNearRoom = 63;
 struct NearList {
@@ -137,17 +145,12 @@ DEVICE_FUNCTION void settle_keys(const Params& p, const CodeBins& bins, int64_t 
   const int count = list->count;
   if (count == 0 && !device::any(hard)) return;
   const bool full = count > kNearRoom;
-  const int bits = p.s.format.key_bits;
   DEVICE_ROLLED
   for (int n = 0; n < count && !full; ++n) {
     const int vector = list->element[n] / 256, dim = list->element[n] % 256;
     const uint32_t code = exact_code(p.s, bins, device::shuffle(source, vector), dim);
-    if (device::lane() != 0) continue;
-    const int shift = dim * bits % 8;
-    uint8_t* at = b.stage + vector * p.stage.used + dim * bits / 8;
-    const uint32_t mask = ((1u << bits) - 1) << shift, moved = code << shift;
-    at[0] = static_cast<uint8_t>((at[0] & ~mask) | moved);
-    if (shift + bits > 8) at[1] = static_cast<uint8_t>((at[1] & ~(mask >> 8)) | moved >> 8);
+    if (device::lane() == 0)
+      patch_code(b.stage + vector * p.stage.used, p.s.format.key_bits, dim, code);
   }
   DEVICE_ROLLED
   for (int v = 0; v < kVectors; ++v) {

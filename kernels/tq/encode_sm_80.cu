@@ -12,6 +12,8 @@
 // Codes are exact: an element that lies so near to a midpoint that the rounding of fp32 sums could
 // decide it (some of ten thousand) is rotated again in double, by the whole wave. Vectors that are
 // not finite, beyond f16 or whose squares leave fp32 take the definition's path (encode_item.h).
+#include "tq/encode_eight.h"
+#include "tq/encode_hadamard.h"
 #include "tq/encode_keys.h"
 #include "tq/encode_values.h"
 #include "tq/encode_work.h"
@@ -22,9 +24,9 @@ namespace sm_80 {
 template <class T, int D>
 DEVICE_KERNEL_BLOCKS(kThreads, 1)
 encode_centroids(Params p) {
+  if (*p.is_hadamard) return;
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
-  DEVICE_SHARED(int32_t, slots, kWriterEntries);
-  DEVICE_SHARED(int32_t, tokens, kWriterEntries);
+  DEVICE_SHARED(WriterTables, writers, 1);
   DEVICE_SHARED(float, scratch, 32);
   DEVICE_SHARED(CodeBins, bins, 1);
   DEVICE_SHARED(NearList, lists, kMostWaves);
@@ -54,17 +56,21 @@ encode_centroids(Params p) {
     device::copy_async_commit();
   if (any) load_keys<T, D>(p, sources.key, x);
   if (device::wave() == 0)
-    fill_bins(device::data(bins), p.s.centroids, 1 << p.s.format.key_bits, kRotationError<T, D>);
+    fill_bins(device::data(bins), p.s.centroids, 1 << p.s.format.key_bits, kRotationError<T, D>,
+              0x1p-17f);
   if (device::lane() == 0) list->count = 0;
-  LastWriter<decltype(slots), decltype(tokens)> writer{slots, tokens};
-  collect_writers(p, writer, share);
+  WriterTables& writer = *device::data(writers);
+  const int64_t first_token = collect_writers(p, writer, share);
   device::copy_async_wait<1>();
   device::sync_block();
   const SplitPi<D> pi = split_rotation<T, D>(fetched, parts, scratch);
   if (any && !p.tiles_early) fetch_tile<T>(p, p.s.value, sources.value, b.tile);
 
   while (first < share.last) {
-    const int64_t target = find_target(p, writer, first);
+    const Place place = place_of(p, first + device::lane());
+    const int64_t target = first + device::lane() < p.vectors
+                               ? find_target(p, writer, first_token, place.token, place.head)
+                               : kMasked;
     device::copy_async_wait<0>();
     device::sync_wave();
     const bool hard_value = !encode_value_of_lane<T>(p, b) && target != kMasked;
@@ -100,70 +106,98 @@ encode_centroids(Params p) {
   }
 }
 
-// This lane's fp8 key from the tile to the stage. False: it holds a NaN.
-template <class T>
-DEVICE_FUNCTION bool encode_fp8_of_lane(const Params& p, const Buffers& b) {
-  const auto* row = reinterpret_cast<const Halves8*>(b.tile + device::lane() * p.tile_pitch);
-  uint8_t* slot = b.stage + device::lane() * p.stage.used;
-  bool nan = false;
-  DEVICE_ROLLED
-  for (int i = 0; i < p.s.format.head_dim / 8; ++i) {
-    const Halves8 x = device::load16<Halves8>(row + i);
-    DEVICE_UNROLL
-    for (int n = 0; n < 4; ++n) {
-      const float low = device::low_half<T>(x.pair[n]), high = device::high_half<T>(x.pair[n]);
-      nan = nan || device::isnan(low + high);
-      stage_u16(slot, i * kGroup + 2 * n, device::pack_e4m3fn(low, high));
-    }
+// Pi is a Hadamard matrix times a magnitude; else the kernel leaves everything to
+// encode_centroids.
+template <class T, int D>
+DEVICE_KERNEL_BLOCKS(kHadamardThreads<D>, 1)
+encode_hadamard(Params p) {
+  DEVICE_DYNAMIC_SHARED(uint8_t, shared);
+  DEVICE_SHARED(WriterTables, writers, 1);
+  DEVICE_SHARED(CodeBins, bins, 1);
+  DEVICE_SHARED(NearList, lists, kHadamardThreads<D> / device::kWave);
+  WriterTables& writer = *device::data(writers);
+  NearList* list = device::data(lists) + device::wave();
+  uint8_t* stage = device::data(shared) + device::wave() * p.stage_bytes;
+  const Share share = share_of_block(p);
+  int64_t first = share.first + device::wave() * kEight;
+  Walk at = walk_from(p, first);
+  Halves8 key[D / 32], value[D / 32];
+  if (first < share.last) {
+    load_eight<T>(p, p.s.value, at, value);
+    load_eight<T>(p, p.s.key, at, key);
   }
-  return !nan;
+  const float magnitude = p.s.pi.data[0];
+  const bool hadamard = !device::sync_block_any(!may_be_hadamard<D>(p.s.pi, magnitude));
+  if (device::block_x() == 0 && device::thread() == 0) *p.is_hadamard = hadamard;
+  if (!hadamard) return;
+  if (device::wave() == 0)
+    fill_bins(device::data(bins), p.s.centroids, 1 << p.s.format.key_bits, kHadamardError,
+              kHadamardScaling);
+  if (device::lane() == 0) list->count = 0;
+  const int64_t first_token = collect_writers(p, writer, share);
+  const float table =
+      device::bit_cast<float>(device::data(bins)->bin[device::lane()] ^ 15);
+  const bool usable = device::data(bins)->usable != 0;
+  uint32_t factor[4];
+  hadamard16<T>(factor);
+  while (first < share.last) {
+    const int64_t target = first + group() < p.vectors
+                               ? find_target(p, writer, first_token, at.token, at.head)
+                               : kMasked;
+    const int64_t next = first + device::waves() * kEight;
+    const Walk now = at;
+    at = next_of(p, at);
+    const bool hard_value =
+        !encode_values<T>(p, value, stage + group() * p.stage.used) && target != kMasked;
+    if (next < share.last) load_eight<T>(p, p.s.value, at, value);
+    Sums<D> sums;
+    rotate_eight<T, D>(factor, key, sums);
+    if (next < share.last) load_eight<T>(p, p.s.key, at, key);
+    KeyScales k = scale_eight<D>(p, sums, magnitude, device::data(bins)->close, stage);
+    if (!usable) k.hard[0] = k.hard[1] = true;
+    encode_sums<D>(p, *device::data(bins), table, sums, k, stage, list);
+    settle_keys_of_eight(p, *device::data(bins), now, k, target == kMasked, list, stage);
+    settle_values_of_eight(p, hard_value, now, stage);
+    write_eight(p, target, first, now.head, stage);
+    first = next;
+  }
 }
 
-// Two tiles a wave: values, keys.
-template <class T>
-DEVICE_KERNEL(kThreads)
+// fp8 keys: a stream, nothing but conversions.
+template <class T, int kLoads>
+DEVICE_KERNEL_BLOCKS(kStreamThreads, 1)
 encode_fp8s(Params p) {
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
-  DEVICE_SHARED(int32_t, slots, kWriterEntries);
-  DEVICE_SHARED(int32_t, tokens, kWriterEntries);
-  const int tile_bytes = kVectors * p.tile_pitch;
-  uint8_t* own = device::data(shared) + device::wave() * (2 * tile_bytes + p.stage_bytes);
-  const Buffers values{own, nullptr, own + 2 * tile_bytes},
-      keys{own + tile_bytes, nullptr, own + 2 * tile_bytes};
+  DEVICE_SHARED(WriterTables, writers, 1);
+  WriterTables& writer = *device::data(writers);
+  uint8_t* stage = device::data(shared) + device::wave() * p.stage_bytes;
+  uint8_t* slot = stage + group() * p.stage.used;
   const Share share = share_of_block(p);
-  int64_t first = first_of_wave(p, share);
-  Sources sources = find_sources(p, first);
-  const auto fetch = [&] {
-    fetch_tile<T>(p, p.s.value, sources.value, values.tile);
-    fetch_tile<T>(p, p.s.key, sources.key, keys.tile);
-  };
-  if (first < share.last) fetch();
-  LastWriter<decltype(slots), decltype(tokens)> writer{slots, tokens};
-  collect_writers(p, writer, share);
+  int64_t first = share.first + device::wave() * kEight;
+  Walk at = walk_from(p, first);
+  Halves8 key[kLoads], value[kLoads];
+  if (first < share.last) {
+    load_eight<T>(p, p.s.value, at, value);
+    load_eight<T>(p, p.s.key, at, key);
+  }
+  const int64_t first_token = collect_writers(p, writer, share);
   while (first < share.last) {
-    const int64_t target = find_target(p, writer, first);
-    device::copy_async_wait<0>();
-    device::sync_wave();
-    const bool hard_value = !encode_value_of_lane<T>(p, values) && target != kMasked;
-    // The other flavours always take the definition's path.
-    const bool hard_key =
-        !(p.s.format.fp8 == TK_E4M3FN && encode_fp8_of_lane<T>(p, keys)) && target != kMasked;
-    const int64_t next = first + p.encoders * kVectors;
-    const Sources now = sources;
-    device::sync_wave();
-    if (next < share.last) {
-      sources = find_sources(p, next);
-      fetch();
-    }
-    if (device::any(hard_key)) DEVICE_ROLLED
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t at = device::shuffle(now.key, v);
-      if (device::shuffle(static_cast<int>(hard_key), v) &&
-          device::lane() * kGroup < p.s.format.head_dim)
-        encode_fp8_key(p.s, Slot{keys.stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
-    }
-    settle_values(p, now.value, hard_value, values);
-    write_slots(p, target, first, values.stage);
+    const int64_t target = first + group() < p.vectors
+                               ? find_target(p, writer, first_token, at.token, at.head)
+                               : kMasked;
+    const int64_t next = first + device::waves() * kEight;
+    const Walk now = at;
+    at = next_of(p, at);
+    const bool hard_value = !encode_values<T>(p, value, slot) && target != kMasked;
+    if (next < share.last) load_eight<T>(p, p.s.value, at, value);
+    const bool hard_key = !encode_fp8_keys<T>(p, key, slot) && target != kMasked;
+    if (next < share.last) load_eight<T>(p, p.s.key, at, key);
+    settle_eight(hard_key, source_at(p.s.key, now), [&](int v, int64_t from) {
+      if (has_group(p))
+        encode_fp8_key(p.s, Slot{stage + v * p.stage.used, 1}, from, device::lane(), kGroup);
+    });
+    settle_values_of_eight(p, hard_value, now, stage);
+    write_eight(p, target, first, now.head, stage);
     first = next;
   }
 }
@@ -184,8 +218,8 @@ struct Encode {
     const Source s = source_of(a);
     const SlotFormat& f = s.format;
     if (f.fp8)
-      need(f.head_dim % 16 == 0 && f.head_dim <= 128,
-           "a head size that is a multiple of 16, up to 128");
+      need(f.head_dim % 16 == 0 && f.head_dim <= 256,
+           "a head size that is a multiple of 16, up to 256");
     else
       need(f.head_dim == 64 || f.head_dim == 128, "a head size of 64 or 128");
     need(s.cache.stride[3] == 1 && reinterpret_cast<uintptr_t>(s.cache.data) % 2 == 0 &&
@@ -201,35 +235,48 @@ struct Encode {
     if (!f.fp8)
       need(aligned16(s.pi.data) && s.pi.stride[1] == 1 && s.pi.stride[0] % 4 == 0,
            "a Pi whose rows are contiguous and aligned to 16 bytes");
-    return 0;
+    return f.fp8 ? 0 : sizeof(uint32_t);
   }
 
-  static Params params(const Source& s) {
+  // `vectors`: of a piece of work, `waves` of a block that work.
+  static Params params(const Source& s, int vectors, std::byte* workspace) {
     Params p{};
     p.s = s;
-    p.stage = stage_format(s.cache, s.format, s.heads, kVectors);
-    p.stage_bytes = (kVectors * p.stage.used + 15) / 16 * 16;
+    p.is_hadamard = reinterpret_cast<uint32_t*>(workspace);
+    p.stage = stage_format(s.cache, s.format, s.heads, vectors);
+    p.stage_bytes = (vectors * p.stage.used + 15) / 16 * 16;
     p.tile_pitch = s.format.head_dim * 2 + 16;
     p.vectors = s.tokens * s.heads;
-    const int64_t work = (p.vectors + kVectors - 1) / kVectors;
+    const int64_t work = (p.vectors + vectors - 1) / vectors;
     const int64_t share = (work + device::multiprocessors() - 1) / device::multiprocessors();
-    p.work = static_cast<int>(std::min<int64_t>(share, kMostWork));
+    p.work = static_cast<int>(std::min<int64_t>(share, kMostVectors / vectors)) * vectors;
+    p.pages_join = s.cache.stride[0] == s.cache.page * s.cache.stride[1];
+    p.words = p.stage.used % 4 == 0;
     return p;
+  }
+  // Blocks of waves that take eight vectors at a time.
+  template <class Kernel>
+  static void stream(Kernel kernel, const Source& s, int threads, const device::OpCall& call) {
+    Params p = params(s, kEight, call.workspace);
+    const int step = threads / device::kWave * kEight;
+    p.step_tokens = static_cast<int>(step / s.heads);
+    p.step_heads = static_cast<int>(step % s.heads);
+    device::launch(kernel, device::Grid{(p.vectors + p.work - 1) / p.work, 1, 1}, threads,
+                   static_cast<size_t>(threads / device::kWave * p.stage_bytes), call.stream, p);
   }
   // Shared memory: `fixed` bytes of a block and `own` bytes of each encoder; `fetched` bytes lie
   // over the latter for a while.
   template <class Kernel>
   static void start(Kernel kernel, Params p, int fixed, int own, int fetched, void* stream) {
-    constexpr int kStatic = 14 * 1024;  // shared arrays, and what the system keeps
+    constexpr int kStatic = 19 * 1024;  // shared arrays, and what the system keeps
     const int most = static_cast<int>(device::shared_bytes_of_block()) - kStatic - fixed;
-    p.encoders = std::min({kMostWaves, p.work, most / own});
+    p.encoders = std::min({kMostWaves, p.work / kVectors, most / own});
     if (p.encoders < 1 || fetched > most)
       throw device::Unsupported("because it needs more shared memory than a block has");
     const int tiles = p.encoders * kVectors * p.tile_pitch;
     p.tiles_early = tiles + fetched <= most;
     const int used = std::max(p.encoders * own, p.tiles_early ? tiles + fetched : fetched);
-    const int64_t share = int64_t{p.work} * kVectors;
-    device::launch(kernel, device::Grid{(p.vectors + share - 1) / share, 1, 1}, kThreads,
+    device::launch(kernel, device::Grid{(p.vectors + p.work - 1) / p.work, 1, 1}, kThreads,
                    static_cast<size_t>(fixed + used), stream, p);
   }
   template <class T, int D>
@@ -237,14 +284,28 @@ struct Encode {
     start(encode_centroids<T, D>, p, 2 * 2 * D * D,
           kVectors * p.tile_pitch + kSumBytes + p.stage_bytes, 4 * D * D, stream);
   }
+  template <class T, int D>
+  static void start_any(const Source& s, const device::OpCall& call) {
+    stream(encode_hadamard<T, D>, s, kHadamardThreads<D>, call);
+    start_centroids<T, D>(params(s, kVectors, call.workspace), call.stream);
+  }
   template <class T>
-  static void start(const Params& p, void* stream) {
-    if (p.s.format.fp8)
-      start(encode_fp8s<T>, p, 0, 2 * kVectors * p.tile_pitch + p.stage_bytes, 0, stream);
-    else if (p.s.format.head_dim == 64)
-      start_centroids<T, 64>(p, stream);
-    else
-      start_centroids<T, 128>(p, stream);
+  static void start(const Source& s, const device::OpCall& call) {
+    const int dim = s.format.head_dim;
+    if (!s.format.fp8) {
+      if (dim == 64)
+        start_any<T, 64>(s, call);
+      else
+        start_any<T, 128>(s, call);
+    } else if (dim <= 64) {
+      stream(encode_fp8s<T, 2>, s, kStreamThreads, call);
+    } else if (dim <= 96) {
+      stream(encode_fp8s<T, 3>, s, kStreamThreads, call);
+    } else if (dim <= 128) {
+      stream(encode_fp8s<T, 4>, s, kStreamThreads, call);
+    } else {
+      stream(encode_fp8s<T, 8>, s, kStreamThreads, call);
+    }
   }
   static void run(const device::OpCall& call) {
     const Source all = source_of(call.args);
@@ -260,9 +321,9 @@ struct Encode {
       skip(s.value);
       skip(s.slot_mapping);
       if (s.key.dtype == TK_F16)
-        start<device::f16>(params(s), call.stream);
+        start<device::f16>(s, call);
       else
-        start<device::bf16>(params(s), call.stream);
+        start<device::bf16>(s, call);
     }
   }
 };

@@ -18,8 +18,11 @@ namespace tq::encode::sm_80 {
 
 inline constexpr int kMostWaves = 8, kThreads = kMostWaves * device::kWave;
 inline constexpr int kVectors = device::kWave;    // of a wave at a time: one a lane
-inline constexpr int kMostWork = 512 / kVectors;  // of a block
-static_assert(kMostWork * kVectors + 2 <= kWriterTokens);
+inline constexpr int kMostVectors = 512;  // of a block
+static_assert(kMostVectors + 2 <= kWriterTokens);
+inline constexpr int kStreamThreads = 512;
+template <int D>
+inline constexpr int kHadamardThreads = D > 128 ? 256 : 512;
 
 // Shared memory of a wave, in bytes: a tile of values (fp8: of keys too), rotated keys, and the
 // stage.
@@ -28,13 +31,17 @@ inline constexpr int kSumBytes = kVectors * kSumPitch * 4;
 
 struct Params {
   Source s;
+  uint32_t* is_hadamard;  // whether Pi is one: told by encode_hadamard; in the workspace
   StageFormat stage;
   int stage_bytes;
   int tile_pitch;    // bytes
-  int work;          // pieces of 32 vectors of a block
+  int work;          // vectors of a block, whole pieces
   bool tiles_early;  // before the rotation is prepared
   int encoders;      // waves of a block that encode; the others only help to prepare
   int64_t vectors;   // N * Hk
+  int step_tokens, step_heads;  // from a piece of a wave to its next one
+  bool pages_join;              // the tokens of the cache follow each other
+  bool words;                   // fields of the stage are aligned to 4 bytes
 };
 
 struct Buffers {
@@ -60,16 +67,15 @@ DEVICE_FUNCTION Sources find_sources(const Params& p, int64_t first) {
   return {at.token * p.s.key.stride[0] + at.head * p.s.key.stride[1],
           at.token * p.s.value.stride[0] + at.head * p.s.value.stride[1]};
 }
-// The vector's slot in the cache, kMasked: not to be written.
-template <class Writer>
-DEVICE_FUNCTION int64_t find_target(const Params& p, const Writer& writer, int64_t first) {
-  if (first + device::lane() >= p.vectors) return kMasked;
-  const Place at = place_of(p, first + device::lane());
-  const int32_t slot = writer.slot_to_write(p.s, at.token);
+// The slot of a token of the block in the cache, kMasked: not to be written.
+DEVICE_FUNCTION int64_t find_target(const Params& p, const WriterTables& writer,
+                                    int64_t first_token, int64_t token, int64_t head) {
+  const int32_t slot = writer.wanted[token - first_token];
   if (slot < 0) return kMasked;
+  if (p.pages_join) return slot * p.s.cache.stride[1] + head * p.s.cache.stride[2];
   const uint32_t page = static_cast<uint32_t>(p.s.cache.page);
   const uint32_t block = static_cast<uint32_t>(slot) / page;
-  return slot_offset(p.s.cache, block, slot - int64_t{block} * page, at.head);
+  return slot_offset(p.s.cache, block, slot - int64_t{block} * page, head);
 }
 
 // Starts to copy 32 vectors to a tile, one commit.
@@ -121,16 +127,18 @@ struct Share {
   int64_t first, last;
 };
 DEVICE_FUNCTION Share share_of_block(const Params& p) {
-  const int64_t first = int64_t{device::block_x()} * p.work * kVectors;
-  const int64_t last = first + int64_t{p.work} * kVectors;
+  const int64_t first = int64_t{device::block_x()} * p.work;
+  const int64_t last = first + p.work;
   return {first, last < p.vectors ? last : p.vectors};
 }
 DEVICE_FUNCTION int64_t first_of_wave(const Params& p, const Share& share) {
   return device::wave() < p.encoders ? share.first + device::wave() * kVectors : share.last;
 }
-template <class Writer>
-DEVICE_FUNCTION void collect_writers(const Params& p, Writer& writer, const Share& share) {
-  writer.collect(p.s, place_of(p, share.first).token, place_of(p, share.last - 1).token + 1);
+DEVICE_FUNCTION int64_t collect_writers(const Params& p, WriterTables& writer,
+                                        const Share& share) {
+  const int64_t begin = place_of(p, share.first).token;
+  collect_writers(p.s, writer, begin, place_of(p, share.last - 1).token + 1);
+  return begin;
 }
 
 }  // namespace tq::encode::sm_80

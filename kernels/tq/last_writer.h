@@ -10,91 +10,122 @@
 namespace tq::encode {
 
 inline constexpr int kWriterEntries = 1024;    // a power of two
+inline constexpr int kFilterWords = 1024;      // of 32 bits; a power of two
 inline constexpr int kWriterTokens = 514;      // of a block, at most
 inline constexpr int64_t kMostTokens = 32768;  // of a launch: later launches overwrite earlier ones
 inline constexpr int32_t kNoSlot = -1;
 
 // Slots as 32-bit numbers: the host refuses caches that have more.
-template <class Slots, class Tokens>
-struct LastWriter {
-  Slots& slots;    // shared, int32_t [kWriterEntries]
-  Tokens& tokens;  // shared, int32_t [kWriterEntries]: the last token of the slot
+struct WriterTables {
+  uint32_t filter[kFilterWords];  // bits of the slots of the block: nearly no other slot hits one
+  int32_t slots[kWriterEntries];
+  int32_t tokens[kWriterEntries];  // the last token of the slot
+  int32_t wanted[kWriterTokens];   // the slot that a token of the block writes, kNoSlot: none
+};
 
-  DEVICE_FUNCTION static int first_entry(int32_t slot) {
-    return static_cast<int>(static_cast<uint32_t>(slot) * 2654435761u >> 22);  // 10 bits
+DEVICE_FUNCTION uint32_t hash_of_slot(int32_t slot) {
+  return static_cast<uint32_t>(slot) * 2654435761u;
+}
+DEVICE_FUNCTION int first_entry(int32_t slot) {
+  return static_cast<int>(hash_of_slot(slot) >> 22);  // 10 bits
+}
+DEVICE_FUNCTION int filter_word(int32_t slot) { return first_entry(slot); }
+DEVICE_FUNCTION uint32_t filter_bit(int32_t slot) { return 1u << (hash_of_slot(slot) >> 17 & 31); }
+
+template <class Index>
+class LastWriter {
+ public:
+  DEVICE_FUNCTION LastWriter(const Source& s, WriterTables& tables) : s_(s), t_(tables) {}
+
+  // All threads of the block; tokens [begin, end) are the block's, `end` - `begin` <=
+  // kWriterTokens. Contains barriers; t.wanted is written when it returns.
+  DEVICE_FUNCTION void collect(int64_t begin, int64_t end) {
+    Index slot[kBatch];
+    fetch(slot, end + device::thread());
+    DEVICE_ROLLED
+    for (int i = device::thread(); i < kWriterEntries; i += device::threads()) {
+      t_.filter[i] = 0;
+      t_.slots[i] = kNoSlot;
+      t_.tokens[i] = -1;
+    }
+    device::sync_block();
+    DEVICE_ROLLED
+    for (int64_t t = begin + device::thread(); t < end; t += device::threads()) enter(t);
+    device::sync_block();
+    DEVICE_ROLLED
+    for (int64_t t = end + device::thread(); t < s_.tokens;) {
+      uint32_t hits = 0;
+      DEVICE_UNROLL
+      for (int i = 0; i < kBatch; ++i) {
+        const int32_t low = static_cast<int32_t>(slot[i]);
+        if (t_.filter[filter_word(low)] & filter_bit(low)) hits |= 1u << i;
+      }
+      DEVICE_ROLLED
+      for (int i = 0; hits >> i; ++i)
+        if (hits >> i & 1) take(t + int64_t{i} * device::threads());
+      t += int64_t{device::threads()} * kBatch;
+      fetch(slot, t);
+    }
+    device::sync_block();
+    DEVICE_ROLLED
+    for (int64_t t = begin + device::thread(); t < end; t += device::threads()) {
+      const int32_t mine = static_cast<int32_t>(slot_of(s_, t));
+      const bool last = mine >= 0 && t_.tokens[find(mine)] == static_cast<int32_t>(t);
+      t_.wanted[t - begin] = last ? mine : kNoSlot;
+    }
+    device::sync_block();
+  }
+
+ private:
+  static constexpr int kBatch = 8;  // loads in flight
+
+  DEVICE_FUNCTION void fetch(Index (&slot)[kBatch], int64_t t) const {
+    const auto* mapping = static_cast<const Index*>(s_.slot_mapping.data);
+    DEVICE_UNROLL
+    for (int i = 0; i < kBatch; ++i) {
+      const int64_t at = t + int64_t{i} * device::threads();
+      slot[i] = at < s_.tokens ? mapping[at * s_.slot_mapping.stride[0]] : Index{-1};
+    }
   }
   // The entry of a slot, -1: none.
   DEVICE_FUNCTION int find(int32_t slot) const {
     DEVICE_ROLLED
     for (int entry = first_entry(slot);; entry = (entry + 1) & (kWriterEntries - 1)) {
-      const int32_t there = slots[entry];
+      const int32_t there = t_.slots[entry];
       if (there == slot) return entry;
       if (there == kNoSlot) return -1;
     }
   }
-  // All threads of the block; tokens [begin, end) are the block's, `end` - `begin` <=
-  // kWriterTokens. Contains barriers.
-  DEVICE_FUNCTION void collect(const Source& s, int64_t begin, int64_t end) {
+  DEVICE_FUNCTION void enter(int64_t token) {
+    const int32_t slot = static_cast<int32_t>(slot_of(s_, token));
+    if (slot < 0) return;
+    device::atomic_or(&t_.filter[filter_word(slot)], filter_bit(slot));
+    int entry = first_entry(slot);
     DEVICE_ROLLED
-    for (int i = device::thread(); i < kWriterEntries; i += device::threads()) {
-      slots[i] = kNoSlot;
-      tokens[i] = -1;
+    for (;; entry = (entry + 1) & (kWriterEntries - 1)) {
+      const int32_t there = device::atomic_cas(&t_.slots[entry], kNoSlot, slot);
+      if (there == kNoSlot || there == slot) break;
     }
-    device::sync_block();
-    DEVICE_ROLLED
-    for (int64_t t = begin + device::thread(); t < end; t += device::threads()) {
-      const int32_t slot = static_cast<int32_t>(slot_of(s, t));
-      if (slot < 0) continue;
-      int entry = first_entry(slot);
-      DEVICE_ROLLED
-      for (;; entry = (entry + 1) & (kWriterEntries - 1)) {
-        const int32_t there = device::atomic_cas(&slots[entry], kNoSlot, slot);
-        if (there == kNoSlot || there == slot) break;
-      }
-      device::atomic_max(&tokens[entry], static_cast<int32_t>(t));
-    }
-    device::sync_block();
-    if (s.slot_mapping.dtype == TK_I64)
-      scan<int64_t>(s, end);
-    else
-      scan<int32_t>(s, end);
-    device::sync_block();
+    device::atomic_max(&t_.tokens[entry], static_cast<int32_t>(token));
   }
-  // Tokens from `begin` on that want a slot of ours take it. Most slots hit an empty entry.
-  template <class Index>
-  DEVICE_FUNCTION void scan(const Source& s, int64_t begin) {
-    constexpr int kBatch = 8;  // loads in flight
-    const auto* mapping = static_cast<const Index*>(s.slot_mapping.data);
-    DEVICE_ROLLED
-    for (int64_t t = begin + device::thread(); t < s.tokens;
-         t += int64_t{device::threads()} * kBatch) {
-      Index slot[kBatch];
-      DEVICE_UNROLL
-      for (int i = 0; i < kBatch; ++i) {
-        const int64_t at = t + int64_t{i} * device::threads();
-        slot[i] = at < s.tokens ? mapping[at * s.slot_mapping.stride[0]] : Index{-1};
-      }
-      uint32_t taken = 0;
-      DEVICE_UNROLL
-      for (int i = 0; i < kBatch; ++i)
-        if (slots[first_entry(static_cast<int32_t>(slot[i]))] != kNoSlot) taken |= 1u << i;
-      DEVICE_ROLLED
-      for (int i = 0; taken >> i; ++i) {
-        if (!(taken >> i & 1)) continue;
-        const int64_t token = t + int64_t{i} * device::threads();
-        if (token >= s.tokens) break;
-        const int64_t wanted = slot_of(s, token);
-        const int entry = wanted < 0 ? -1 : find(static_cast<int32_t>(wanted));
-        if (entry >= 0) device::atomic_max(&tokens[entry], static_cast<int32_t>(token));
-      }
-    }
+  // A later token takes its slot, should it be one of ours.
+  DEVICE_FUNCTION void take(int64_t token) {
+    if (token >= s_.tokens) return;
+    const int64_t slot = slot_of(s_, token);
+    const int entry = slot < 0 ? -1 : find(static_cast<int32_t>(slot));
+    if (entry >= 0) device::atomic_max(&t_.tokens[entry], static_cast<int32_t>(token));
   }
-  // The slot that a token of the block writes, kNoSlot: none.
-  DEVICE_FUNCTION int32_t slot_to_write(const Source& s, int64_t token) const {
-    const int32_t slot = static_cast<int32_t>(slot_of(s, token));
-    if (slot < 0) return kNoSlot;
-    return tokens[find(slot)] == static_cast<int32_t>(token) ? slot : kNoSlot;
-  }
+
+  const Source& s_;
+  WriterTables& t_;
 };
+
+DEVICE_FUNCTION void collect_writers(const Source& s, WriterTables& tables, int64_t begin,
+                                     int64_t end) {
+  if (s.slot_mapping.dtype == TK_I64)
+    LastWriter<int64_t>(s, tables).collect(begin, end);
+  else
+    LastWriter<int32_t>(s, tables).collect(begin, end);
+}
 
 }  // namespace tq::encode

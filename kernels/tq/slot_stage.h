@@ -28,9 +28,10 @@ inline StageFormat stage_format(const Cache& cache, const SlotFormat& format, in
   int64_t common = 16;
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(cache.data) % 16);
   for (int64_t n : {address, cache.stride[0], cache.stride[1]}) common = std::gcd(common, n);
-  // A run begins at any head unless stages hold whole tokens.
-  if (s.heads_join && vectors % heads == 0)
-    common = std::gcd(common, heads * s.used);
+  // Joined runs begin at multiples of `step` heads, in the token and in the stage.
+  const int64_t step = std::gcd(int64_t{vectors}, heads);
+  if (s.heads_join)
+    common = std::gcd(common, step * s.used);
   else
     common = std::gcd(std::gcd(common, cache.stride[2]), int64_t{s.used});
   s.piece = common == 16 ? 16 : common % 4 == 0 ? 4 : 2;

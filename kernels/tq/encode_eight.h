@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors eight at a time, straight from global memory into the registers of a wave. Lane = 4 *
+// group + member: vector `group` of the eight, its elements 8 (member + 4 i) ... + 7 for every i.
+// The next eight are on their way while a wave encodes: sixteen waves keep memory busy without
+// shared memory.
+#pragma once
+
+#include "tq/encode_work.h"
+
+namespace tq::encode::sm_80 {
+
+inline constexpr int kEight = 8;
+DEVICE_FUNCTION int group() { return device::lane() / 4; }
+DEVICE_FUNCTION int member() { return device::lane() % 4; }
+
+// This lane's vector of a piece of work. Behind the last vector: one that exists.
+struct Walk {
+  int token, head;
+};
+DEVICE_FUNCTION Walk walk_from(const Params& p, int64_t first) {
+  const Place at = place_of(p, first + group());
+  return {static_cast<int>(at.token), static_cast<int>(at.head)};
+}
+DEVICE_FUNCTION Walk next_of(const Params& p, const Walk& w) {
+  int token = w.token + p.step_tokens, head = w.head + p.step_heads;
+  if (head >= p.s.heads) {
+    head -= static_cast<int>(p.s.heads);
+    ++token;
+  }
+  const int last = static_cast<int>(p.s.tokens) - 1;
+  return {token < last ? token : last, head};
+}
+DEVICE_FUNCTION int64_t source_at(const Strided<3>& t, const Walk& w) {
+  return w.token * t.stride[0] + w.head * t.stride[1];
+}
+
+// kLoads pieces of 8 elements a lane. Where a head size is no multiple of 32, the last ones are
+// read twice.
+template <int kLoads>
+DEVICE_FUNCTION int piece_of(const Params& p, int i) {
+  return device::min(member() + 4 * i, p.s.format.head_dim / kGroup - 1);
+}
+template <class T, int kLoads>
+DEVICE_FUNCTION void load_eight(const Params& p, const Strided<3>& from, const Walk& w,
+                                Halves8 (&x)[kLoads]) {
+  const T* row = static_cast<const T*>(from.data) + source_at(from, w);
+  DEVICE_UNROLL
+  for (int i = 0; i < kLoads; ++i)
+    x[i] = device::bit_cast<Halves8>(device::load_once16(row + piece_of<kLoads>(p, i) * kGroup));
+}
+
+// Over the lanes of a vector.
+DEVICE_FUNCTION bool any_member(bool b) {
+  int x = b;
+  x |= device::shuffle_xor(x, 1);
+  return (x | device::shuffle_xor(x, 2)) != 0;
+}
+
+// Codes of the value of these lanes to its slot in the stage. False: it takes the definition's path.
+template <class T, int kLoads>
+DEVICE_FUNCTION bool encode_values(const Params& p, const Halves8 (&x)[kLoads], uint8_t* slot) {
+  const SlotFormat& f = p.s.format;
+  uint32_t least = x[0].pair[0], most = least;
+  DEVICE_UNROLL
+  for (int i = 0; i < kLoads; ++i) DEVICE_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    least = device::min_halves<T>(least, x[i].pair[n]);
+    most = device::max_halves<T>(most, x[i].pair[n]);
+  }
+  // Minimum and negative maximum side by side; a NaN stays.
+  most ^= 0x80008000u;
+  uint32_t range_halves = device::min_halves<T>(device::permute_bytes(least, most, 0x5410),
+                                                device::permute_bytes(least, most, 0x7632));
+  DEVICE_UNROLL
+  for (int mask = 1; mask < 4; mask *= 2)
+    range_halves = device::min_halves<T>(range_halves, device::shuffle_xor(range_halves, mask));
+  const float low = device::low_half<T>(range_halves), high = -device::high_half<T>(range_halves);
+  const float levels = static_cast<float>((1 << f.value_bits) - 1);
+  const float range = high - low;
+  const float scale = device::max(device::divide(range, levels), 1e-8f);
+  const float steps = scale > 1e-8f ? device::divide(levels, range) : 1e8f;
+  const uint32_t radix = 1u << f.value_bits;
+  // Exponents of the whole numbers, added up in packing.
+  const uint32_t wholes = 0x4b000000u * (f.value_bits == 4 ? 0x11111111u : 0x249249u);
+  DEVICE_UNROLL
+  for (int i = 0; i < kLoads; ++i) {
+    uint32_t word = 0;
+    DEVICE_UNROLL
+    for (int e = kGroup - 1; e >= 0; --e)
+      word = word * radix +
+             device::bit_cast<uint32_t>(device::fma(half_of<T>(x[i], e) - low, steps, kWhole));
+    stage_codes(slot, f.value_at + piece_of<kLoads>(p, i) * f.value_bits, f.value_bits,
+                word - wholes);
+  }
+  if (member() == 0) {
+    stage_half(slot, f.scale_at, scale);
+    stage_half(slot, f.zero_at, low);
+  }
+  return device::abs(low) + device::abs(high) < device::infinity() &&
+         device::max(device::abs(low), scale) < kHalfOverflows;
+}
+
+// fp8 keys. False: the definition's path.
+template <class T, int kLoads>
+DEVICE_FUNCTION bool encode_fp8_keys(const Params& p, const Halves8 (&x)[kLoads], uint8_t* slot) {
+  uint32_t all = x[0].pair[0];
+  DEVICE_UNROLL
+  for (int i = 0; i < kLoads; ++i) {
+    uint32_t bytes[4];
+    DEVICE_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      all = device::max_halves<T>(all, x[i].pair[n]);
+      bytes[n] = device::pack_e4m3fn_pair<T>(x[i].pair[n]);
+    }
+    uint8_t* to = slot + piece_of<kLoads>(p, i) * kGroup;
+    if (p.words) {
+      auto* words = reinterpret_cast<uint32_t*>(to);
+      words[0] = bytes[0] | bytes[1] << 16;
+      words[1] = bytes[2] | bytes[3] << 16;
+    } else {
+      DEVICE_UNROLL
+      for (int n = 0; n < 4; ++n) stage_u16(to, 2 * n, bytes[n]);
+    }
+  }
+  const bool nan = device::isnan(device::low_half<T>(all)) || device::isnan(device::high_half<T>(all));
+  return !any_member(nan) && p.s.format.fp8 == TK_E4M3FN;
+}
+
+// Vectors by the definition, all that a lane of theirs asks for; encode(vector, offset of the
+// vector) by the wave.
+template <class Encode>
+DEVICE_FUNCTION void settle_eight(bool hard, int64_t source, Encode&& encode) {
+  if (!device::any(hard)) return;
+  device::sync_wave();
+  DEVICE_ROLLED
+  for (int v = 0; v < kEight; ++v) {
+    const int64_t at = device::shuffle(source, 4 * v);
+    if (device::shuffle(static_cast<int>(hard), 4 * v)) encode(v, at);
+  }
+}
+DEVICE_FUNCTION bool has_group(const Params& p) {
+  return device::lane() * kGroup < p.s.format.head_dim;
+}
+DEVICE_FUNCTION void settle_values_of_eight(const Params& p, bool hard, const Walk& w,
+                                            uint8_t* stage) {
+  settle_eight(hard, source_at(p.s.value, w), [&](int v, int64_t at) {
+    if (has_group(p))
+      encode_value(p.s, Slot{stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
+  });
+}
+
+// The stage to the cache; `target` of this lane's vector.
+DEVICE_FUNCTION void write_eight(const Params& p, int64_t target, int64_t first, int first_head,
+                                 const uint8_t* stage) {
+  device::sync_wave();
+  const int64_t left = p.vectors - first;
+  const int count = left < kEight ? static_cast<int>(left) : kEight;
+  const int heads = static_cast<int>(p.s.heads);
+  int head = device::shuffle(first_head, 0);
+  DEVICE_ROLLED
+  for (int v = 0; v < count;) {
+    const int joined = p.stage.heads_join ? device::min(heads - head, count - v) : 1;
+    const int64_t slot = device::shuffle(target, 4 * v);
+    if (slot != kMasked)
+      copy_run(p.stage, p.s.cache.data + slot, stage + v * p.stage.used, joined * p.stage.used);
+    v += joined;
+    head = 0;
+  }
+  device::sync_wave();
+}
+
+}  // namespace tq::encode::sm_80

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Centroid codes for Pi = c H, H the Sylvester-Hadamard matrix, of eight vectors of a wave. An
+// index of D = 64, 128 or 256 elements is taken apart: four bits are rotated by one matrix
+// instruction a chunk of 16 elements, whose constant factor is H of 16 and whose products are
+// exact; the others lie in the registers of a lane and take additions. So a lane ends with 8
+// neighbouring elements of two vectors, D / 64 times: whole bytes of codes, and no exchange.
+//
+//   element   bit 0   1, 2   3, 4     5 ...   the highest
+//   input     half    pair   member   load    load
+//   sums      row 8   pair   group    load    group
+#pragma once
+
+#include "tq/encode_eight.h"
+#include "tq/encode_keys.h"
+
+namespace tq::encode::sm_80 {
+
+// Bound of |y - exact y| / |x|: eight products and a sum are cut twice to 2^-23 of the largest,
+// which sums up to 8.5 * 2^-23 over all chunks; then roundings of the additions.
+inline constexpr float kHadamardError = 12 * 0x1p-23f;
+// Norm and scaling relative to the midpoints: 19 roundings of squares, the reciprocal root, and the
+// error above should it point the same way in all elements.
+inline constexpr float kHadamardScaling = 0x1p-18f;
+
+// False: this thread's share of Pi differs. `magnitude`: of all elements.
+template <int D>
+DEVICE_FUNCTION bool may_be_hadamard(const Rotation& pi, float magnitude) {
+  constexpr int kPieces = D / 4;  // of a row
+  const uint32_t wanted = device::bit_cast<uint32_t>(magnitude);
+  uint32_t other = wanted >= 0x7f800000u || wanted < 0x00800000u;  // negative, not finite, tiny
+#pragma unroll 8
+  for (int i = device::thread(); i < D * kPieces; i += device::threads()) {
+    const uint32_t row = static_cast<uint32_t>(i) / kPieces, column = i % kPieces * 4;
+    const Floats4 x = device::load16<Floats4>(pi.data + row * pi.stride[0] + column);
+    uint32_t both = row & column;  // parity by halving
+    DEVICE_UNROLL
+    for (int by = 4; by > 0; by /= 2) both ^= both >> by;
+    const uint32_t odd = both & 1, first = row & 1, second = row >> 1 & 1;
+    const uint32_t sign[4] = {odd, odd ^ first, odd ^ second, odd ^ first ^ second};
+    DEVICE_UNROLL
+    for (int e = 0; e < 4; ++e)
+      other |= device::bit_cast<uint32_t>(x.x[e]) ^ wanted ^ sign[e] << 31;
+  }
+  return other == 0;
+}
+
+// H of 16 as the first factor.
+template <class T>
+DEVICE_FUNCTION void hadamard16(uint32_t (&a)[4]) {
+  constexpr uint32_t kOne = std::is_same_v<T, device::f16> ? 0x3c00 : 0x3f80;
+  const uint32_t both = group() & 3 & member();
+  const uint32_t odd = (both ^ both >> 1) & 1, high = group() >> 2 & 1;
+  DEVICE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t sign = odd ^ (i >= 2 ? high : 0);
+    const uint32_t low_half = kOne | sign << 15, high_half = kOne | (sign ^ (i & 1)) << 15;
+    a[i] = low_half | high_half << 16;
+  }
+}
+
+// Element e of the 8 of load t, vector 2 * member + c.
+template <int D>
+struct Sums {
+  static constexpr int kLoads = D / 64;
+  float of[kLoads][4][4];
+  DEVICE_FUNCTION float get(int t, int c, int e) const { return of[t][e / 2][e % 2 * 2 + c]; }
+  // The group of 8 elements, of D / 8.
+  DEVICE_FUNCTION static int piece(int t) {
+    return (group() & 3) + 4 * t + 4 * kLoads * (group() >> 2);
+  }
+};
+
+DEVICE_FUNCTION void butterfly(float (&a)[4], float (&b)[4]) {
+  DEVICE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const float sum = a[i] + b[i];
+    b[i] = a[i] - b[i];
+    a[i] = sum;
+  }
+}
+template <class T, int D>
+DEVICE_FUNCTION void rotate_eight(const uint32_t (&a)[4], const Halves8 (&x)[D / 32],
+                                  Sums<D>& sums) {
+  constexpr int kLoads = D / 64;
+  DEVICE_UNROLL
+  for (int t = 0; t < kLoads; ++t) {
+    DEVICE_UNROLL
+    for (int q = 0; q < 4; ++q) {
+      const uint32_t b[2] = {x[t].pair[q], x[t + kLoads].pair[q]};
+      DEVICE_UNROLL
+      for (int i = 0; i < 4; ++i) sums.of[t][q][i] = 0;
+      device::multiply_16x8x16<T>(sums.of[t][q], a, b);
+    }
+    butterfly(sums.of[t][0], sums.of[t][1]);
+    butterfly(sums.of[t][2], sums.of[t][3]);
+    butterfly(sums.of[t][0], sums.of[t][2]);
+    butterfly(sums.of[t][1], sums.of[t][3]);
+  }
+  DEVICE_UNROLL
+  for (int by = 1; by < kLoads; by *= 2) DEVICE_UNROLL
+  for (int t = 0; t < kLoads; ++t)
+    if (!(t & by)) DEVICE_UNROLL
+  for (int q = 0; q < 4; ++q) butterfly(sums.of[t][q], sums.of[t + by][q]);
+}
+
+// What a lane needs to know of its two keys.
+struct KeyScales {
+  float unit[2];   // of sums, to elements of the rotated unit vector
+  float close[2];  // of the bins; below 0: no element may be near
+  bool hard[2];    // takes the definition's path
+};
+template <int D>
+DEVICE_FUNCTION KeyScales scale_eight(const Params& p, const Sums<D>& sums, float magnitude,
+                                      float close, uint8_t* stage) {
+  KeyScales k;
+  DEVICE_UNROLL
+  for (int c = 0; c < 2; ++c) {
+    float squares = 0;
+    DEVICE_UNROLL
+    for (int t = 0; t < D / 64; ++t) DEVICE_UNROLL
+    for (int e = 0; e < kGroup; ++e)
+      squares = device::fma(sums.get(t, c, e), sums.get(t, c, e), squares);
+    DEVICE_UNROLL
+    for (int mask = 4; mask < device::kWave; mask *= 2)
+      squares += device::shuffle_xor(squares, mask);
+    squares *= 1.0f / D;
+    const float inverse = device::rsqrt_fast(squares);
+    k.unit[c] = magnitude * inverse * device::fma(-1e-8f, inverse, 1.0f);
+    k.close[c] = close;
+    k.hard[c] = !(squares > 0x1p-28f && squares < 0x1p100f);
+    if (group() == 0)
+      stage_half(stage + (2 * member() + c) * p.stage.used, p.s.format.norm_at,
+                 device::min(squares * inverse, kMostHalf));
+  }
+  if (device::any(k.hard[0] || k.hard[1])) {  // perhaps they are zero
+    DEVICE_UNROLL
+    for (int c = 0; c < 2; ++c) {
+      float most = 0;
+      DEVICE_UNROLL
+      for (int t = 0; t < D / 64; ++t) DEVICE_UNROLL
+      for (int e = 0; e < kGroup; ++e) most = most == 0 ? sums.get(t, c, e) : most;
+      bool zero = most == 0;
+      DEVICE_UNROLL
+      for (int mask = 4; mask < device::kWave; mask *= 2) {
+        const int other = device::shuffle_xor(static_cast<int>(zero), mask);
+        zero = zero && other != 0;
+      }
+      if (!k.hard[c]) continue;
+      k.unit[c] = 0;
+      k.close[c] = -1;
+      k.hard[c] = !zero;
+      if (zero && group() == 0)
+        stage_half(stage + (2 * member() + c) * p.stage.used, p.s.format.norm_at, 0);
+    }
+  }
+  return k;
+}
+
+// `table`: this lane's entry of the bins, its low bits inverted.
+struct Nearest {
+  float over;
+  uint32_t word;
+};
+DEVICE_FUNCTION Nearest find_bin(float table, float slope, float offset, float x, float unit) {
+  const float place = device::saturate(device::fma(x, slope, offset));
+  const uint32_t index = device::bit_cast<uint32_t>(device::fma(place, kBins - 1, kWhole));
+  const float word = device::lookup32(table, index);
+  return {device::fma(x, unit, -word), device::bit_cast<uint32_t>(word)};
+}
+template <int D>
+DEVICE_FUNCTION void encode_sums(const Params& p, const CodeBins& bins, float table,
+                                 const Sums<D>& sums, const KeyScales& k, uint8_t* stage,
+                                 NearList* list) {
+  const uint32_t bits = p.s.format.key_bits;
+  DEVICE_UNROLL
+  for (int c = 0; c < 2; ++c) {
+    const int vector = 2 * member() + c;
+    const float slope = bins.slope * k.unit[c], offset = bins.offset, unit = k.unit[c];
+    DEVICE_UNROLL
+    for (int t = 0; t < D / 64; ++t) {
+      // The code in inverted bits: one more where the element lies below the midpoint.
+      uint32_t codes = 0;
+      float nearest = device::infinity();
+      DEVICE_UNROLL
+      for (int e = 0; e < kGroup; ++e) {
+        const Nearest n = find_bin(table, slope, offset, sums.get(t, c, e), unit);
+        nearest = device::min(nearest, device::abs(n.over));
+        codes = device::funnel_shift_right(
+            codes, n.word + (device::bit_cast<uint32_t>(n.over) >> 31), bits);
+      }
+      stage_codes(stage + vector * p.stage.used, Sums<D>::piece(t) * bits, bits,
+                  ~codes >> (32 - kGroup * bits));
+      const bool near = nearest < k.close[c];
+      if (!device::any(near)) continue;
+      DEVICE_UNROLL
+      for (int e = 0; e < kGroup; ++e) {
+        const Nearest n = find_bin(table, slope, offset, sums.get(t, c, e), unit);
+        if (!(device::abs(n.over) < k.close[c])) continue;
+        const int at = device::atomic_add(&list->count, 1);
+        if (at < kNearRoom) list->element[at] = vector * 256 + Sums<D>::piece(t) * kGroup + e;
+      }
+    }
+  }
+}
+
+// Every key that may be wrong, once the stage is written. `hard`: of this lane's vector.
+DEVICE_FUNCTION void settle_keys_of_eight(const Params& p, const CodeBins& bins, const Walk& w,
+                                          const KeyScales& k, bool masked, NearList* list,
+                                          uint8_t* stage) {
+  device::sync_wave();
+  const int count = list->count;
+  const bool hard = k.hard[0] || k.hard[1];
+  if (count == 0 && !device::any(hard)) return;
+  const int64_t source = source_at(p.s.key, w);
+  const bool full = count > kNearRoom;
+  DEVICE_ROLLED
+  for (int n = 0; n < count && !full; ++n) {
+    const int vector = list->element[n] / 256, dim = list->element[n] % 256;
+    const uint32_t code = exact_code(p.s, bins, device::shuffle(source, 4 * vector), dim);
+    if (device::lane() == 0)
+      patch_code(stage + vector * p.stage.used, p.s.format.key_bits, dim, code);
+  }
+  // Lane v / 2 knows of vector v.
+  DEVICE_ROLLED
+  for (int v = 0; v < kEight; ++v) {
+    const int64_t at = device::shuffle(source, 4 * v);
+    const int of[2] = {device::shuffle(static_cast<int>(k.hard[0]), v / 2),
+                       device::shuffle(static_cast<int>(k.hard[1]), v / 2)};
+    const int skipped = device::shuffle(static_cast<int>(masked), 4 * v);
+    if ((of[v % 2] || full) && !skipped && has_group(p))
+      encode_centroid_key(p.s, Slot{stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
+  }
+  device::sync_wave();
+  if (device::lane() == 0) list->count = 0;
+}
+
+}  // namespace tq::encode::sm_80
