@@ -34,19 +34,23 @@ DEVICE_FUNCTION int64_t source_at(const Strided<3>& t, const Walk& w) {
   return w.token * t.stride[0] + w.head * t.stride[1];
 }
 
-// kLoads pieces of 8 elements a lane. Where a head size is no multiple of 32, the last ones are
-// read twice.
-template <int kLoads>
+// kLoads pieces of 8 elements a lane. Unless the head size is kExactly 32 kLoads, the last piece is
+// read again by lanes that have none of their own.
+template <bool kExactly>
 DEVICE_FUNCTION int piece_of(const Params& p, int i) {
-  return device::min(member() + 4 * i, p.s.format.head_dim / kGroup - 1);
+  const int piece = member() + 4 * i;
+  return kExactly ? piece : device::min(piece, p.s.format.head_dim / kGroup - 1);
 }
-template <class T, int kLoads>
+template <class T, bool kExactly, int kLoads>
 DEVICE_FUNCTION void load_eight(const Params& p, const Strided<3>& from, const Walk& w,
                                 Halves8 (&x)[kLoads]) {
   const T* row = static_cast<const T*>(from.data) + source_at(from, w);
+  if constexpr (kExactly) row += member() * kGroup;
   DEVICE_UNROLL
-  for (int i = 0; i < kLoads; ++i)
-    x[i] = device::bit_cast<Halves8>(device::load_once16(row + piece_of<kLoads>(p, i) * kGroup));
+  for (int i = 0; i < kLoads; ++i) {
+    const int at = kExactly ? 4 * i : piece_of<kExactly>(p, i);
+    x[i] = device::bit_cast<Halves8>(device::load_once16(row + at * kGroup));
+  }
 }
 
 // Over the lanes of a vector.
@@ -57,7 +61,7 @@ DEVICE_FUNCTION bool any_member(bool b) {
 }
 
 // Codes of the value of these lanes to its slot in the stage. False: it takes the definition's path.
-template <class T, int kLoads>
+template <class T, bool kExactly, int kLoads>
 DEVICE_FUNCTION bool encode_values(const Params& p, const Halves8 (&x)[kLoads], uint8_t* slot) {
   const SlotFormat& f = p.s.format;
   uint32_t least = x[0].pair[0], most = least;
@@ -69,28 +73,27 @@ DEVICE_FUNCTION bool encode_values(const Params& p, const Halves8 (&x)[kLoads], 
   }
   // Minimum and negative maximum side by side; a NaN stays.
   most ^= 0x80008000u;
-  uint32_t range_halves = device::min_halves<T>(device::permute_bytes(least, most, 0x5410),
-                                                device::permute_bytes(least, most, 0x7632));
+  uint32_t ends = device::min_halves<T>(device::permute_bytes(least, most, 0x5410),
+                                        device::permute_bytes(least, most, 0x7632));
   DEVICE_UNROLL
   for (int mask = 1; mask < 4; mask *= 2)
-    range_halves = device::min_halves<T>(range_halves, device::shuffle_xor(range_halves, mask));
-  const float low = device::low_half<T>(range_halves), high = -device::high_half<T>(range_halves);
-  const float levels = static_cast<float>((1 << f.value_bits) - 1);
+    ends = device::min_halves<T>(ends, device::shuffle_xor(ends, mask));
+  const float low = device::low_half<T>(ends), high = -device::high_half<T>(ends);
   const float range = high - low;
-  const float scale = device::max(device::divide(range, levels), 1e-8f);
-  const float steps = scale > 1e-8f ? device::divide(levels, range) : 1e8f;
-  const uint32_t radix = 1u << f.value_bits;
-  // Exponents of the whole numbers, added up in packing.
-  const uint32_t wholes = 0x4b000000u * (f.value_bits == 4 ? 0x11111111u : 0x249249u);
+  const float scale = device::max(range * p.value_levels_inverse, 1e-8f);
+  // Codes bear an error of 2^-22: the reciprocal is corrected once.
+  const float guess = device::reciprocal_fast(range);
+  const float inverse = device::fma(device::fma(-range, guess, 1.0f), guess, guess);
+  const float steps = scale > 1e-8f ? p.value_levels * inverse : 1e8f;
   DEVICE_UNROLL
   for (int i = 0; i < kLoads; ++i) {
     uint32_t word = 0;
     DEVICE_UNROLL
     for (int e = kGroup - 1; e >= 0; --e)
-      word = word * radix +
+      word = word * p.value_radix +
              device::bit_cast<uint32_t>(device::fma(half_of<T>(x[i], e) - low, steps, kWhole));
-    stage_codes(slot, f.value_at + piece_of<kLoads>(p, i) * f.value_bits, f.value_bits,
-                word - wholes);
+    stage_codes(slot, f.value_at + piece_of<kExactly>(p, i) * f.value_bits, f.value_bits,
+                word - p.value_wholes);
   }
   if (member() == 0) {
     stage_half(slot, f.scale_at, scale);
@@ -101,7 +104,7 @@ DEVICE_FUNCTION bool encode_values(const Params& p, const Halves8 (&x)[kLoads], 
 }
 
 // fp8 keys. False: the definition's path.
-template <class T, int kLoads>
+template <class T, bool kExactly, int kLoads>
 DEVICE_FUNCTION bool encode_fp8_keys(const Params& p, const Halves8 (&x)[kLoads], uint8_t* slot) {
   uint32_t all = x[0].pair[0];
   DEVICE_UNROLL
@@ -112,7 +115,7 @@ DEVICE_FUNCTION bool encode_fp8_keys(const Params& p, const Halves8 (&x)[kLoads]
       all = device::max_halves<T>(all, x[i].pair[n]);
       bytes[n] = device::pack_e4m3fn_pair<T>(x[i].pair[n]);
     }
-    uint8_t* to = slot + piece_of<kLoads>(p, i) * kGroup;
+    uint8_t* to = slot + piece_of<kExactly>(p, i) * kGroup;
     if (p.words) {
       auto* words = reinterpret_cast<uint32_t*>(to);
       words[0] = bytes[0] | bytes[1] << 16;
@@ -126,27 +129,50 @@ DEVICE_FUNCTION bool encode_fp8_keys(const Params& p, const Halves8 (&x)[kLoads]
   return !any_member(nan) && p.s.format.fp8 == TK_E4M3FN;
 }
 
-// Vectors by the definition, all that a lane of theirs asks for; encode(vector, offset of the
-// vector) by the wave.
-template <class Encode>
-DEVICE_FUNCTION void settle_eight(bool hard, int64_t source, Encode&& encode) {
-  if (!device::any(hard)) return;
+// Vectors that take the definition's path, after everything else: what a wave has written for them
+// is written again. A round is a turn of the wave's loop, `hard` of this lane's vector.
+struct HardVectors {
+  uint32_t keys = 0, values = 0;  // bits: rounds
+  DEVICE_FUNCTION void add(int round, bool key, bool value) {
+    keys |= static_cast<uint32_t>(key) << round;
+    values |= static_cast<uint32_t>(value) << round;
+  }
+};
+DEVICE_FUNCTION void settle_hard(const Params& p, const WriterTables& writer, int64_t first_token,
+                                 int64_t first, const HardVectors& hard) {
+  if (!device::any((hard.keys | hard.values) != 0)) return;
   device::sync_wave();
   DEVICE_ROLLED
-  for (int v = 0; v < kEight; ++v) {
-    const int64_t at = device::shuffle(source, 4 * v);
-    if (device::shuffle(static_cast<int>(hard), 4 * v)) encode(v, at);
+  for (int round = 0; round < kMostRounds; ++round) {
+    DEVICE_ROLLED
+    for (int v = 0; v < kEight; ++v) {
+      const bool key = device::shuffle(hard.keys, 4 * v) >> round & 1;
+      const bool value = device::shuffle(hard.values, 4 * v) >> round & 1;
+      const int64_t vector = first + int64_t{round} * device::waves() * kEight + v;
+      if ((!key && !value) || vector >= p.vectors ||
+          device::lane() * kGroup >= p.s.format.head_dim)
+        continue;
+      const Place at = place_of(p, vector);
+      const int64_t target = find_target(p, writer, first_token, at.token, at.head);
+      if (target == kMasked) continue;
+      const Slot slot = slot_at(p.s.cache, target);
+      const int64_t from = at.token * p.s.key.stride[0] + at.head * p.s.key.stride[1];
+      if (key && p.s.format.fp8)
+        encode_fp8_key(p.s, slot, from, device::lane(), kGroup);
+      else if (key)
+        encode_centroid_key(p.s, slot, from, device::lane(), kGroup);
+      if (value)
+        encode_value(p.s, slot,
+                     at.token * p.s.value.stride[0] + at.head * p.s.value.stride[1],
+                     device::lane(), kGroup);
+    }
   }
 }
-DEVICE_FUNCTION bool has_group(const Params& p) {
-  return device::lane() * kGroup < p.s.format.head_dim;
-}
-DEVICE_FUNCTION void settle_values_of_eight(const Params& p, bool hard, const Walk& w,
-                                            uint8_t* stage) {
-  settle_eight(hard, source_at(p.s.value, w), [&](int v, int64_t at) {
-    if (has_group(p))
-      encode_value(p.s, Slot{stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
-  });
+
+DEVICE_FUNCTION int64_t target_of_lane(const Params& p, const WriterTables& writer,
+                                       int64_t first_token, int64_t first, const Walk& w) {
+  return first + group() < p.vectors ? find_target(p, writer, first_token, w.token, w.head)
+                                     : kMasked;
 }
 
 // The stage to the cache; `target` of this lane's vector.

@@ -203,14 +203,13 @@ DEVICE_FUNCTION void encode_sums(const Params& p, const CodeBins& bins, float ta
   }
 }
 
-// Every key that may be wrong, once the stage is written. `hard`: of this lane's vector.
-DEVICE_FUNCTION void settle_keys_of_eight(const Params& p, const CodeBins& bins, const Walk& w,
-                                          const KeyScales& k, bool masked, NearList* list,
-                                          uint8_t* stage) {
+// Near elements once more, in double, once the stage is written. False: too many, the keys of the
+// wave take the definition's path.
+DEVICE_FUNCTION bool settle_near(const Params& p, const CodeBins& bins, const Walk& w,
+                                 NearList* list, uint8_t* stage) {
   device::sync_wave();
   const int count = list->count;
-  const bool hard = k.hard[0] || k.hard[1];
-  if (count == 0 && !device::any(hard)) return;
+  if (count == 0) return true;
   const int64_t source = source_at(p.s.key, w);
   const bool full = count > kNearRoom;
   DEVICE_ROLLED
@@ -220,18 +219,16 @@ DEVICE_FUNCTION void settle_keys_of_eight(const Params& p, const CodeBins& bins,
     if (device::lane() == 0)
       patch_code(stage + vector * p.stage.used, p.s.format.key_bits, dim, code);
   }
-  // Lane v / 2 knows of vector v.
-  DEVICE_ROLLED
-  for (int v = 0; v < kEight; ++v) {
-    const int64_t at = device::shuffle(source, 4 * v);
-    const int of[2] = {device::shuffle(static_cast<int>(k.hard[0]), v / 2),
-                       device::shuffle(static_cast<int>(k.hard[1]), v / 2)};
-    const int skipped = device::shuffle(static_cast<int>(masked), 4 * v);
-    if ((of[v % 2] || full) && !skipped && has_group(p))
-      encode_centroid_key(p.s, Slot{stage + v * p.stage.used, 1}, at, device::lane(), kGroup);
-  }
   device::sync_wave();
   if (device::lane() == 0) list->count = 0;
+  return !full;
+}
+// Of this lane's vector, as scale_eight tells of those of `member`.
+DEVICE_FUNCTION bool is_hard(const KeyScales& k) {
+  if (!device::any(k.hard[0] || k.hard[1])) return false;
+  const int even = device::shuffle(static_cast<int>(k.hard[0]), group() / 2);
+  const int odd = device::shuffle(static_cast<int>(k.hard[1]), group() / 2);
+  return (group() % 2 ? odd : even) != 0;
 }
 
 }  // namespace tq::encode::sm_80

@@ -123,8 +123,8 @@ encode_hadamard(Params p) {
   Walk at = walk_from(p, first);
   Halves8 key[D / 32], value[D / 32];
   if (first < share.last) {
-    load_eight<T>(p, p.s.value, at, value);
-    load_eight<T>(p, p.s.key, at, key);
+    load_eight<T, true>(p, p.s.value, at, value);
+    load_eight<T, true>(p, p.s.key, at, key);
   }
   const float magnitude = p.s.pi.data[0];
   const bool hadamard = !device::sync_block_any(!may_be_hadamard<D>(p.s.pi, magnitude));
@@ -140,31 +140,30 @@ encode_hadamard(Params p) {
   const bool usable = device::data(bins)->usable != 0;
   uint32_t factor[4];
   hadamard16<T>(factor);
-  while (first < share.last) {
-    const int64_t target = first + group() < p.vectors
-                               ? find_target(p, writer, first_token, at.token, at.head)
-                               : kMasked;
+  HardVectors hard;
+  const int64_t begin = first;
+  for (int round = 0; first < share.last; ++round) {
     const int64_t next = first + device::waves() * kEight;
     const Walk now = at;
     at = next_of(p, at);
     const bool hard_value =
-        !encode_values<T>(p, value, stage + group() * p.stage.used) && target != kMasked;
-    if (next < share.last) load_eight<T>(p, p.s.value, at, value);
+        !encode_values<T, true>(p, value, stage + group() * p.stage.used);
+    if (next < share.last) load_eight<T, true>(p, p.s.value, at, value);
     Sums<D> sums;
     rotate_eight<T, D>(factor, key, sums);
-    if (next < share.last) load_eight<T>(p, p.s.key, at, key);
-    KeyScales k = scale_eight<D>(p, sums, magnitude, device::data(bins)->close, stage);
-    if (!usable) k.hard[0] = k.hard[1] = true;
+    if (next < share.last) load_eight<T, true>(p, p.s.key, at, key);
+    const KeyScales k = scale_eight<D>(p, sums, magnitude, device::data(bins)->close, stage);
     encode_sums<D>(p, *device::data(bins), table, sums, k, stage, list);
-    settle_keys_of_eight(p, *device::data(bins), now, k, target == kMasked, list, stage);
-    settle_values_of_eight(p, hard_value, now, stage);
-    write_eight(p, target, first, now.head, stage);
+    const bool settled = settle_near(p, *device::data(bins), now, list, stage);
+    hard.add(round, is_hard(k) || !settled || !usable, hard_value);
+    write_eight(p, target_of_lane(p, writer, first_token, first, now), first, now.head, stage);
     first = next;
   }
+  settle_hard(p, writer, first_token, begin, hard);
 }
 
 // fp8 keys: a stream, nothing but conversions.
-template <class T, int kLoads>
+template <class T, int kLoads, bool kExactly>
 DEVICE_KERNEL_BLOCKS(kStreamThreads, 1)
 encode_fp8s(Params p) {
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
@@ -177,29 +176,24 @@ encode_fp8s(Params p) {
   Walk at = walk_from(p, first);
   Halves8 key[kLoads], value[kLoads];
   if (first < share.last) {
-    load_eight<T>(p, p.s.value, at, value);
-    load_eight<T>(p, p.s.key, at, key);
+    load_eight<T, kExactly>(p, p.s.value, at, value);
+    load_eight<T, kExactly>(p, p.s.key, at, key);
   }
   const int64_t first_token = collect_writers(p, writer, share);
-  while (first < share.last) {
-    const int64_t target = first + group() < p.vectors
-                               ? find_target(p, writer, first_token, at.token, at.head)
-                               : kMasked;
+  HardVectors hard;
+  const int64_t begin = first;
+  for (int round = 0; first < share.last; ++round) {
     const int64_t next = first + device::waves() * kEight;
     const Walk now = at;
     at = next_of(p, at);
-    const bool hard_value = !encode_values<T>(p, value, slot) && target != kMasked;
-    if (next < share.last) load_eight<T>(p, p.s.value, at, value);
-    const bool hard_key = !encode_fp8_keys<T>(p, key, slot) && target != kMasked;
-    if (next < share.last) load_eight<T>(p, p.s.key, at, key);
-    settle_eight(hard_key, source_at(p.s.key, now), [&](int v, int64_t from) {
-      if (has_group(p))
-        encode_fp8_key(p.s, Slot{stage + v * p.stage.used, 1}, from, device::lane(), kGroup);
-    });
-    settle_values_of_eight(p, hard_value, now, stage);
-    write_eight(p, target, first, now.head, stage);
+    const bool hard_value = !encode_values<T, kExactly>(p, value, slot);
+    if (next < share.last) load_eight<T, kExactly>(p, p.s.value, at, value);
+    hard.add(round, !encode_fp8_keys<T, kExactly>(p, key, slot), hard_value);
+    if (next < share.last) load_eight<T, kExactly>(p, p.s.key, at, key);
+    write_eight(p, target_of_lane(p, writer, first_token, first, now), first, now.head, stage);
     first = next;
   }
+  settle_hard(p, writer, first_token, begin, hard);
 }
 
 struct Encode {
@@ -252,6 +246,11 @@ struct Encode {
     p.work = static_cast<int>(std::min<int64_t>(share, kMostVectors / vectors)) * vectors;
     p.pages_join = s.cache.stride[0] == s.cache.page * s.cache.stride[1];
     p.words = p.stage.used % 4 == 0;
+    const int levels = (1 << s.format.value_bits) - 1;
+    p.value_radix = levels + 1;
+    p.value_levels = static_cast<float>(levels);
+    p.value_levels_inverse = 1.0f / p.value_levels;
+    p.value_wholes = 0x4b000000u * (s.format.value_bits == 4 ? 0x11111111u : 0x249249u);
     return p;
   }
   // Blocks of waves that take eight vectors at a time.
@@ -297,14 +296,18 @@ struct Encode {
         start_any<T, 64>(s, call);
       else
         start_any<T, 128>(s, call);
-    } else if (dim <= 64) {
-      stream(encode_fp8s<T, 2>, s, kStreamThreads, call);
-    } else if (dim <= 96) {
-      stream(encode_fp8s<T, 3>, s, kStreamThreads, call);
-    } else if (dim <= 128) {
-      stream(encode_fp8s<T, 4>, s, kStreamThreads, call);
+    } else if (dim == 64) {
+      stream(encode_fp8s<T, 2, true>, s, kStreamThreads, call);
+    } else if (dim == 96) {
+      stream(encode_fp8s<T, 3, true>, s, kStreamThreads, call);
+    } else if (dim == 128) {
+      stream(encode_fp8s<T, 4, true>, s, kStreamThreads, call);
+    } else if (dim < 128) {
+      stream(encode_fp8s<T, 4, false>, s, kStreamThreads, call);
+    } else if (dim == 256) {
+      stream(encode_fp8s<T, 8, true>, s, kStreamThreads, call);
     } else {
-      stream(encode_fp8s<T, 8>, s, kStreamThreads, call);
+      stream(encode_fp8s<T, 8, false>, s, kStreamThreads, call);
     }
   }
   static void run(const device::OpCall& call) {

@@ -21,6 +21,7 @@ inline constexpr int kVectors = device::kWave;    // of a wave at a time: one a 
 inline constexpr int kMostVectors = 512;  // of a block
 static_assert(kMostVectors + 2 <= kWriterTokens);
 inline constexpr int kStreamThreads = 512;
+inline constexpr int kMostRounds = 32;  // of a wave that takes eight vectors at a time
 template <int D>
 inline constexpr int kHadamardThreads = D > 128 ? 256 : 512;
 
@@ -42,6 +43,9 @@ struct Params {
   int step_tokens, step_heads;  // from a piece of a wave to its next one
   bool pages_join;              // the tokens of the cache follow each other
   bool words;                   // fields of the stage are aligned to 4 bytes
+  float value_levels, value_levels_inverse;
+  uint32_t value_radix;
+  uint32_t value_wholes;  // exponents of the whole numbers, added up in packing
 };
 
 struct Buffers {

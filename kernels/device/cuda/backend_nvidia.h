@@ -146,6 +146,12 @@ DEVICE_FUNCTION float rsqrt_fast(float x) {
   return out;
 }
 
+DEVICE_FUNCTION float reciprocal_fast(float x) {
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
 // Memory. Shared addresses are 32 bits and may be put together with OR; a pointer would be taken
 // apart and added up again.
 struct Words2 {

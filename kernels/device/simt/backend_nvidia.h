@@ -135,6 +135,9 @@ inline float rsqrt_fast(float x) {
   return x < std::numeric_limits<float>::min() ? std::numeric_limits<float>::infinity()
                                                : 1 / std::sqrt(x);
 }
+inline float reciprocal_fast(float x) {
+  return x < std::numeric_limits<float>::min() ? std::numeric_limits<float>::infinity() : 1 / x;
+}
 
 // Memory.
 using SharedAddress = uintptr_t;
