@@ -34,6 +34,29 @@ DEVICE_FUNCTION int64_t source_at(const Strided<3>& t, const Walk& w) {
   return w.token * t.stride[0] + w.head * t.stride[1];
 }
 
+// 8 elements.
+struct Floats8 {
+  Floats4 four[2];
+};
+template <class T>
+using Piece = std::conditional_t<std::is_same_v<T, float>, Floats8, Halves8>;
+DEVICE_FUNCTION void load_piece(const void* from, Halves8& x) {
+  x = device::bit_cast<Halves8>(device::load_once16(from));
+}
+// Through the L1: both loads of a lane touch the same sectors.
+DEVICE_FUNCTION void load_piece(const float* from, Floats8& x) {
+  x.four[0] = device::load16<Floats4>(from);
+  x.four[1] = device::load16<Floats4>(from + 4);
+}
+template <class T>
+DEVICE_FUNCTION float element_of(const Halves8& x, int e) {
+  return half_of<T>(x, e);
+}
+template <class T>
+DEVICE_FUNCTION float element_of(const Floats8& x, int e) {
+  return x.four[e / 4].x[e % 4];
+}
+
 // kLoads pieces of 8 elements a lane. Unless the head size is kExactly 32 kLoads, the last piece is
 // read again by lanes that have none of their own.
 template <bool kExactly>
@@ -43,13 +66,13 @@ DEVICE_FUNCTION int piece_of(const Params& p, int i) {
 }
 template <class T, bool kExactly, int kLoads>
 DEVICE_FUNCTION void load_eight(const Params& p, const Strided<3>& from, const Walk& w,
-                                Halves8 (&x)[kLoads]) {
+                                Piece<T> (&x)[kLoads]) {
   const T* row = static_cast<const T*>(from.data) + source_at(from, w);
   if constexpr (kExactly) row += member() * kGroup;
   DEVICE_UNROLL
   for (int i = 0; i < kLoads; ++i) {
     const int at = kExactly ? 4 * i : piece_of<kExactly>(p, i);
-    x[i] = device::bit_cast<Halves8>(device::load_once16(row + at * kGroup));
+    load_piece(row + at * kGroup, x[i]);
   }
 }
 
@@ -60,10 +83,12 @@ DEVICE_FUNCTION bool any_member(bool b) {
   return (x | device::shuffle_xor(x, 2)) != 0;
 }
 
-// Codes of the value of these lanes to its slot in the stage. False: it takes the definition's path.
-template <class T, bool kExactly, int kLoads>
-DEVICE_FUNCTION bool encode_values(const Params& p, const Halves8 (&x)[kLoads], uint8_t* slot) {
-  const SlotFormat& f = p.s.format;
+struct Ends {
+  float low, high;
+  bool finite;
+};
+template <class T, int kLoads>
+DEVICE_FUNCTION Ends find_ends(const Halves8 (&x)[kLoads]) {
   uint32_t least = x[0].pair[0], most = least;
   DEVICE_UNROLL
   for (int i = 0; i < kLoads; ++i) DEVICE_UNROLL
@@ -79,6 +104,33 @@ DEVICE_FUNCTION bool encode_values(const Params& p, const Halves8 (&x)[kLoads], 
   for (int mask = 1; mask < 4; mask *= 2)
     ends = device::min_halves<T>(ends, device::shuffle_xor(ends, mask));
   const float low = device::low_half<T>(ends), high = -device::high_half<T>(ends);
+  return {low, high, device::abs(low) + device::abs(high) < device::infinity()};
+}
+template <class T, int kLoads>
+DEVICE_FUNCTION Ends find_ends(const Floats8 (&x)[kLoads]) {
+  float low = device::infinity(), high = -low, zero = 0;
+  DEVICE_UNROLL
+  for (int i = 0; i < kLoads; ++i) DEVICE_UNROLL
+  for (int e = 0; e < kGroup; ++e) {
+    const float y = element_of<T>(x[i], e);
+    low = device::min(low, y);
+    high = device::max(high, y);
+    zero = device::fma(y, 0.0f, zero);  // a NaN where one is not finite
+  }
+  DEVICE_UNROLL
+  for (int mask = 1; mask < 4; mask *= 2) {
+    low = device::min(low, device::shuffle_xor(low, mask));
+    high = device::max(high, device::shuffle_xor(high, mask));
+    zero += device::shuffle_xor(zero, mask);
+  }
+  return {low, high, zero == 0};
+}
+
+// Codes of the value of these lanes to its slot in the stage. False: it takes the definition's path.
+template <class T, bool kExactly, int kLoads>
+DEVICE_FUNCTION bool encode_values(const Params& p, const Piece<T> (&x)[kLoads], uint8_t* slot) {
+  const SlotFormat& f = p.s.format;
+  const auto [low, high, finite] = find_ends<T>(x);
   const float range = high - low;
   const float scale = device::max(range * p.value_levels_inverse, 1e-8f);
   // Codes bear an error of 2^-22: the reciprocal is corrected once.
@@ -91,7 +143,7 @@ DEVICE_FUNCTION bool encode_values(const Params& p, const Halves8 (&x)[kLoads], 
     DEVICE_UNROLL
     for (int e = kGroup - 1; e >= 0; --e)
       word = word * p.value_radix +
-             device::bit_cast<uint32_t>(device::fma(half_of<T>(x[i], e) - low, steps, kWhole));
+             device::bit_cast<uint32_t>(device::fma(element_of<T>(x[i], e) - low, steps, kWhole));
     stage_codes(slot, f.value_at + piece_of<kExactly>(p, i) * f.value_bits, f.value_bits,
                 word - p.value_wholes);
   }
@@ -99,34 +151,51 @@ DEVICE_FUNCTION bool encode_values(const Params& p, const Halves8 (&x)[kLoads], 
     stage_half(slot, f.scale_at, scale);
     stage_half(slot, f.zero_at, low);
   }
-  return device::abs(low) + device::abs(high) < device::infinity() &&
-         device::max(device::abs(low), scale) < kHalfOverflows;
+  return finite && device::max(device::abs(low), scale) < kHalfOverflows;
 }
 
-// fp8 keys. False: the definition's path.
-template <class T, bool kExactly, int kLoads>
-DEVICE_FUNCTION bool encode_fp8_keys(const Params& p, const Halves8 (&x)[kLoads], uint8_t* slot) {
+// Pairs of fp8 bytes; false: there may be a NaN.
+template <class T, int kLoads>
+DEVICE_FUNCTION bool pack_fp8(const Halves8 (&x)[kLoads], uint32_t (&bytes)[kLoads][4]) {
   uint32_t all = x[0].pair[0];
   DEVICE_UNROLL
+  for (int i = 0; i < kLoads; ++i) DEVICE_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    all = device::max_halves<T>(all, x[i].pair[n]);
+    bytes[i][n] = device::pack_e4m3fn_pair<T>(x[i].pair[n]);
+  }
+  return !device::isnan(device::low_half<T>(all)) && !device::isnan(device::high_half<T>(all));
+}
+template <class T, int kLoads>
+DEVICE_FUNCTION bool pack_fp8(const Floats8 (&x)[kLoads], uint32_t (&bytes)[kLoads][4]) {
+  float zero = 0;
+  DEVICE_UNROLL
+  for (int i = 0; i < kLoads; ++i) DEVICE_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    const float low = element_of<T>(x[i], 2 * n), high = element_of<T>(x[i], 2 * n + 1);
+    zero = device::fma(low, 0.0f, device::fma(high, 0.0f, zero));
+    bytes[i][n] = device::pack_e4m3fn(low, high);
+  }
+  return zero == 0;
+}
+// fp8 keys. False: the definition's path.
+template <class T, bool kExactly, int kLoads>
+DEVICE_FUNCTION bool encode_fp8_keys(const Params& p, const Piece<T> (&x)[kLoads], uint8_t* slot) {
+  uint32_t bytes[kLoads][4];
+  const bool numbers = pack_fp8<T>(x, bytes);
+  DEVICE_UNROLL
   for (int i = 0; i < kLoads; ++i) {
-    uint32_t bytes[4];
-    DEVICE_UNROLL
-    for (int n = 0; n < 4; ++n) {
-      all = device::max_halves<T>(all, x[i].pair[n]);
-      bytes[n] = device::pack_e4m3fn_pair<T>(x[i].pair[n]);
-    }
     uint8_t* to = slot + piece_of<kExactly>(p, i) * kGroup;
     if (p.words) {
       auto* words = reinterpret_cast<uint32_t*>(to);
-      words[0] = bytes[0] | bytes[1] << 16;
-      words[1] = bytes[2] | bytes[3] << 16;
+      words[0] = bytes[i][0] | bytes[i][1] << 16;
+      words[1] = bytes[i][2] | bytes[i][3] << 16;
     } else {
       DEVICE_UNROLL
-      for (int n = 0; n < 4; ++n) stage_u16(to, 2 * n, bytes[n]);
+      for (int n = 0; n < 4; ++n) stage_u16(to, 2 * n, bytes[i][n]);
     }
   }
-  const bool nan = device::isnan(device::low_half<T>(all)) || device::isnan(device::high_half<T>(all));
-  return !any_member(nan) && p.s.format.fp8 == TK_E4M3FN;
+  return !any_member(!numbers) && p.s.format.fp8 == TK_E4M3FN;
 }
 
 // Vectors that take the definition's path, after everything else: what a wave has written for them
@@ -138,6 +207,23 @@ struct HardVectors {
     values |= static_cast<uint32_t>(value) << round;
   }
 };
+DEVICE_FUNCTION void encode_by_definition(const Params& p, const WriterTables& writer,
+                                          int64_t first_token, int64_t vector, bool key,
+                                          bool value) {
+  if ((!key && !value) || device::lane() * kGroup >= p.s.format.head_dim) return;
+  const Place at = place_of(p, vector);
+  const int64_t target = find_target(p, writer, first_token, at.token, at.head);
+  if (target == kMasked) return;
+  const Slot slot = slot_at(p.s.cache, target);
+  const int64_t from = at.token * p.s.key.stride[0] + at.head * p.s.key.stride[1];
+  if (key && p.s.format.fp8)
+    encode_fp8_key(p.s, slot, from, device::lane(), kGroup);
+  else if (key)
+    encode_centroid_key(p.s, slot, from, device::lane(), kGroup);
+  if (value)
+    encode_value(p.s, slot, at.token * p.s.value.stride[0] + at.head * p.s.value.stride[1],
+                 device::lane(), kGroup);
+}
 DEVICE_FUNCTION void settle_hard(const Params& p, const WriterTables& writer, int64_t first_token,
                                  int64_t first, const HardVectors& hard) {
   if (!device::any((hard.keys | hard.values) != 0)) return;
@@ -149,22 +235,7 @@ DEVICE_FUNCTION void settle_hard(const Params& p, const WriterTables& writer, in
       const bool key = device::shuffle(hard.keys, 4 * v) >> round & 1;
       const bool value = device::shuffle(hard.values, 4 * v) >> round & 1;
       const int64_t vector = first + int64_t{round} * device::waves() * kEight + v;
-      if ((!key && !value) || vector >= p.vectors ||
-          device::lane() * kGroup >= p.s.format.head_dim)
-        continue;
-      const Place at = place_of(p, vector);
-      const int64_t target = find_target(p, writer, first_token, at.token, at.head);
-      if (target == kMasked) continue;
-      const Slot slot = slot_at(p.s.cache, target);
-      const int64_t from = at.token * p.s.key.stride[0] + at.head * p.s.key.stride[1];
-      if (key && p.s.format.fp8)
-        encode_fp8_key(p.s, slot, from, device::lane(), kGroup);
-      else if (key)
-        encode_centroid_key(p.s, slot, from, device::lane(), kGroup);
-      if (value)
-        encode_value(p.s, slot,
-                     at.token * p.s.value.stride[0] + at.head * p.s.value.stride[1],
-                     device::lane(), kGroup);
+      if (vector < p.vectors) encode_by_definition(p, writer, first_token, vector, key, value);
     }
   }
 }

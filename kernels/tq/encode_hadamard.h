@@ -16,30 +16,41 @@
 namespace tq::encode::sm_80 {
 
 // Bound of |y - exact y| / |x|: eight products and a sum are cut twice to 2^-23 of the largest,
-// which sums up to 8.5 * 2^-23 over all chunks; then roundings of the additions.
+// which sums up to 8.5 * 2^-23 over all chunks; then roundings of the additions. The smaller parts of
+// fp32 add less than 2^-7 of that.
 inline constexpr float kHadamardError = 12 * 0x1p-23f;
 // Norm and scaling relative to the midpoints: 19 roundings of squares, the reciprocal root, and the
 // error above should it point the same way in all elements.
 inline constexpr float kHadamardScaling = 0x1p-18f;
 
 // False: this thread's share of Pi differs. `magnitude`: of all elements.
-template <int D>
+template <int D, int kThreads>
 DEVICE_FUNCTION bool may_be_hadamard(const Rotation& pi, float magnitude) {
   constexpr int kPieces = D / 4;  // of a row
+  constexpr int kOfThread = D * kPieces / kThreads, kBatch = kOfThread < 8 ? kOfThread : 8;
   const uint32_t wanted = device::bit_cast<uint32_t>(magnitude);
   uint32_t other = wanted >= 0x7f800000u || wanted < 0x00800000u;  // negative, not finite, tiny
-#pragma unroll 8
-  for (int i = device::thread(); i < D * kPieces; i += device::threads()) {
-    const uint32_t row = static_cast<uint32_t>(i) / kPieces, column = i % kPieces * 4;
-    const Floats4 x = device::load16<Floats4>(pi.data + row * pi.stride[0] + column);
-    uint32_t both = row & column;  // parity by halving
+  DEVICE_ROLLED
+  for (int first = device::thread(); first < D * kPieces; first += kBatch * kThreads) {
+    Floats4 x[kBatch];
     DEVICE_UNROLL
-    for (int by = 4; by > 0; by /= 2) both ^= both >> by;
-    const uint32_t odd = both & 1, first = row & 1, second = row >> 1 & 1;
-    const uint32_t sign[4] = {odd, odd ^ first, odd ^ second, odd ^ first ^ second};
+    for (int n = 0; n < kBatch; ++n) {
+      const int i = first + n * kThreads;
+      x[n] = device::load16<Floats4>(pi.data + i / kPieces * pi.stride[0] + i % kPieces * 4);
+    }
     DEVICE_UNROLL
-    for (int e = 0; e < 4; ++e)
-      other |= device::bit_cast<uint32_t>(x.x[e]) ^ wanted ^ sign[e] << 31;
+    for (int n = 0; n < kBatch; ++n) {
+      const uint32_t i = static_cast<uint32_t>(first + n * kThreads);
+      const uint32_t row = i / kPieces;
+      uint32_t both = row & (i % kPieces * 4);  // parity by halving
+      DEVICE_UNROLL
+      for (int by = 4; by > 0; by /= 2) both ^= both >> by;
+      const uint32_t odd = both & 1, low = odd ^ (row & 1), high = row >> 1 & 1;
+      const uint32_t sign[4] = {odd, low, odd ^ high, low ^ high};
+      DEVICE_UNROLL
+      for (int e = 0; e < 4; ++e)
+        other |= device::bit_cast<uint32_t>(x[n].x[e]) ^ wanted ^ sign[e] << 31;
+    }
   }
   return other == 0;
 }
@@ -78,18 +89,45 @@ DEVICE_FUNCTION void butterfly(float (&a)[4], float (&b)[4]) {
     a[i] = sum;
   }
 }
+// Pairs n of two pieces, times H of 16, added to the sums.
+template <class T>
+DEVICE_FUNCTION void add_chunk(const uint32_t (&a)[4], const Halves8& low, const Halves8& high,
+                               int n, float (&sum)[4]) {
+  const uint32_t b[2] = {low.pair[n], high.pair[n]};
+  device::multiply_16x8x16<T>(sum, a, b);
+}
+// fp32 in three parts of 8 bits, the smallest first.
+template <class T>
+DEVICE_FUNCTION void add_chunk(const uint32_t (&a)[4], const Floats8& low, const Floats8& high,
+                               int n, float (&sum)[4]) {
+  uint32_t b[3][2];
+  DEVICE_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    float x[2];
+    DEVICE_UNROLL
+    for (int e = 0; e < 2; ++e) x[e] = element_of<T>(r ? high : low, 2 * n + e);
+    DEVICE_UNROLL
+    for (int part = 2; part >= 0; --part) {
+      const uint32_t bits[2] = {device::bit_cast<uint32_t>(x[0]), device::bit_cast<uint32_t>(x[1])};
+      b[part][r] = device::permute_bytes(bits[0], bits[1], 0x7632);
+      DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) x[e] -= device::bit_cast<float>(bits[e] & 0xffff0000u);
+    }
+  }
+  DEVICE_UNROLL
+  for (int part = 0; part < 3; ++part) device::multiply_16x8x16<device::bf16>(sum, a, b[part]);
+}
 template <class T, int D>
-DEVICE_FUNCTION void rotate_eight(const uint32_t (&a)[4], const Halves8 (&x)[D / 32],
+DEVICE_FUNCTION void rotate_eight(const uint32_t (&a)[4], const Piece<T> (&x)[D / 32],
                                   Sums<D>& sums) {
   constexpr int kLoads = D / 64;
   DEVICE_UNROLL
   for (int t = 0; t < kLoads; ++t) {
     DEVICE_UNROLL
     for (int q = 0; q < 4; ++q) {
-      const uint32_t b[2] = {x[t].pair[q], x[t + kLoads].pair[q]};
       DEVICE_UNROLL
       for (int i = 0; i < 4; ++i) sums.of[t][q][i] = 0;
-      device::multiply_16x8x16<T>(sums.of[t][q], a, b);
+      add_chunk<T>(a, x[t], x[t + kLoads], q, sums.of[t][q]);
     }
     butterfly(sums.of[t][0], sums.of[t][1]);
     butterfly(sums.of[t][2], sums.of[t][3]);

@@ -109,25 +109,26 @@ encode_centroids(Params p) {
 // Pi is a Hadamard matrix times a magnitude; else the kernel leaves everything to
 // encode_centroids.
 template <class T, int D>
-DEVICE_KERNEL_BLOCKS(kHadamardThreads<D>, 1)
+DEVICE_KERNEL_BLOCKS((kStreamThreads<T, D>), 1)
 encode_hadamard(Params p) {
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   DEVICE_SHARED(WriterTables, writers, 1);
   DEVICE_SHARED(CodeBins, bins, 1);
-  DEVICE_SHARED(NearList, lists, kHadamardThreads<D> / device::kWave);
+  constexpr int kThreads = kStreamThreads<T, D>;
+  DEVICE_SHARED(NearList, lists, kThreads / device::kWave);
   WriterTables& writer = *device::data(writers);
   NearList* list = device::data(lists) + device::wave();
   uint8_t* stage = device::data(shared) + device::wave() * p.stage_bytes;
   const Share share = share_of_block(p);
   int64_t first = share.first + device::wave() * kEight;
   Walk at = walk_from(p, first);
-  Halves8 key[D / 32], value[D / 32];
+  Piece<T> key[D / 32], value[D / 32];
   if (first < share.last) {
     load_eight<T, true>(p, p.s.value, at, value);
     load_eight<T, true>(p, p.s.key, at, key);
   }
   const float magnitude = p.s.pi.data[0];
-  const bool hadamard = !device::sync_block_any(!may_be_hadamard<D>(p.s.pi, magnitude));
+  const bool hadamard = !device::sync_block_any(!may_be_hadamard<D, kThreads>(p.s.pi, magnitude));
   if (device::block_x() == 0 && device::thread() == 0) *p.is_hadamard = hadamard;
   if (!hadamard) return;
   if (device::wave() == 0)
@@ -164,7 +165,7 @@ encode_hadamard(Params p) {
 
 // fp8 keys: a stream, nothing but conversions.
 template <class T, int kLoads, bool kExactly>
-DEVICE_KERNEL_BLOCKS(kStreamThreads, 1)
+DEVICE_KERNEL_BLOCKS((kStreamThreads<T, 32 * kLoads>), 1)
 encode_fp8s(Params p) {
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   DEVICE_SHARED(WriterTables, writers, 1);
@@ -174,7 +175,7 @@ encode_fp8s(Params p) {
   const Share share = share_of_block(p);
   int64_t first = share.first + device::wave() * kEight;
   Walk at = walk_from(p, first);
-  Halves8 key[kLoads], value[kLoads];
+  Piece<T> key[kLoads], value[kLoads];
   if (first < share.last) {
     load_eight<T, kExactly>(p, p.s.value, at, value);
     load_eight<T, kExactly>(p, p.s.key, at, key);
@@ -196,6 +197,18 @@ encode_fp8s(Params p) {
   settle_hard(p, writer, first_token, begin, hard);
 }
 
+// The definition for every vector: a Pi that is no Hadamard matrix, where encode_centroids does not
+// serve.
+DEVICE_KERNEL(kThreads) encode_defined(Params p) {
+  if (*p.is_hadamard) return;
+  DEVICE_SHARED(WriterTables, writers, 1);
+  WriterTables& writer = *device::data(writers);
+  const Share share = share_of_block(p);
+  const int64_t first_token = collect_writers(p, writer, share);
+  for (int64_t v = share.first + device::wave(); v < share.last; v += device::waves())
+    encode_by_definition(p, writer, first_token, v, true, true);
+}
+
 struct Encode {
   static constexpr const toolkit::Contract& contract = encode::contract;
   static constexpr const char* implementation = "sm_80";
@@ -205,7 +218,9 @@ struct Encode {
   }
   static bool aligned16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
   static void need_rows16(const Strided<3>& t, const char* what) {
-    need(aligned16(t.data) && t.stride[2] == 1 && t.stride[0] % 8 == 0 && t.stride[1] % 8 == 0,
+    const int64_t elements = 16 / static_cast<int64_t>(toolkit::bytes_of(t.dtype));
+    need(aligned16(t.data) && t.stride[2] == 1 && t.stride[0] % elements == 0 &&
+             t.stride[1] % elements == 0,
          what);
   }
   static uint64_t workspace(const toolkit::Args& a) {
@@ -215,15 +230,15 @@ struct Encode {
       need(f.head_dim % 16 == 0 && f.head_dim <= 256,
            "a head size that is a multiple of 16, up to 256");
     else
-      need(f.head_dim == 64 || f.head_dim == 128, "a head size of 64 or 128");
+      need(f.head_dim == 64 || f.head_dim == 128 || f.head_dim == 256,
+           "a head size of 64, 128 or 256");
     need(s.cache.stride[3] == 1 && reinterpret_cast<uintptr_t>(s.cache.data) % 2 == 0 &&
              s.cache.stride[0] % 2 == 0 && s.cache.stride[1] % 2 == 0 &&
              s.cache.stride[2] % 2 == 0 && f.value_at % 2 == 0,
          "slots and values aligned to 2 bytes");
     need(s.cache.blocks * s.cache.page <= INT32_MAX, "a cache of at most 2147483647 slots a head");
     need(s.tokens <= INT32_MAX / s.heads, "at most 2147483647 vectors");
-    need(s.key.dtype == s.value.dtype && s.key.dtype != TK_F32,
-         "keys and values in f16 or both in bf16");
+    need(s.key.dtype == s.value.dtype, "keys and values of one type");
     need_rows16(s.key, "keys whose rows are contiguous and aligned to 16 bytes");
     need_rows16(s.value, "values whose rows are contiguous and aligned to 16 bytes");
     if (!f.fp8)
@@ -253,6 +268,7 @@ struct Encode {
     p.value_wholes = 0x4b000000u * (s.format.value_bits == 4 ? 0x11111111u : 0x249249u);
     return p;
   }
+  static device::Grid grid(const Params& p) { return {(p.vectors + p.work - 1) / p.work, 1, 1}; }
   // Blocks of waves that take eight vectors at a time.
   template <class Kernel>
   static void stream(Kernel kernel, const Source& s, int threads, const device::OpCall& call) {
@@ -260,55 +276,56 @@ struct Encode {
     const int step = threads / device::kWave * kEight;
     p.step_tokens = static_cast<int>(step / s.heads);
     p.step_heads = static_cast<int>(step % s.heads);
-    device::launch(kernel, device::Grid{(p.vectors + p.work - 1) / p.work, 1, 1}, threads,
+    device::launch(kernel, grid(p), threads,
                    static_cast<size_t>(threads / device::kWave * p.stage_bytes), call.stream, p);
   }
-  // Shared memory: `fixed` bytes of a block and `own` bytes of each encoder; `fetched` bytes lie
-  // over the latter for a while.
-  template <class Kernel>
-  static void start(Kernel kernel, Params p, int fixed, int own, int fetched, void* stream) {
-    constexpr int kStatic = 19 * 1024;  // shared arrays, and what the system keeps
-    const int most = static_cast<int>(device::shared_bytes_of_block()) - kStatic - fixed;
-    p.encoders = std::min({kMostWaves, p.work / kVectors, most / own});
-    if (p.encoders < 1 || fetched > most)
-      throw device::Unsupported("because it needs more shared memory than a block has");
-    const int tiles = p.encoders * kVectors * p.tile_pitch;
-    p.tiles_early = tiles + fetched <= most;
-    const int used = std::max(p.encoders * own, p.tiles_early ? tiles + fetched : fetched);
-    device::launch(kernel, device::Grid{(p.vectors + p.work - 1) / p.work, 1, 1}, kThreads,
-                   static_cast<size_t>(fixed + used), stream, p);
-  }
+  // False: a block has too little shared memory.
   template <class T, int D>
-  static void start_centroids(const Params& p, void* stream) {
-    start(encode_centroids<T, D>, p, 2 * 2 * D * D,
-          kVectors * p.tile_pitch + kSumBytes + p.stage_bytes, 4 * D * D, stream);
+  static bool start_centroids(Params p, void* stream) {
+    constexpr int kStatic = 19 * 1024;  // shared arrays, and what the system keeps
+    constexpr int kFixed = 2 * 2 * D * D, kFetched = 4 * D * D;
+    const int own = kVectors * p.tile_pitch + kSumBytes + p.stage_bytes;
+    const int most = static_cast<int>(device::shared_bytes_of_block()) - kStatic - kFixed;
+    p.encoders = std::min({kMostWaves, p.work / kVectors, most / own});
+    if (p.encoders < 1 || kFetched > most) return false;
+    const int tiles = p.encoders * kVectors * p.tile_pitch;
+    p.tiles_early = tiles + kFetched <= most;
+    const int used = std::max(p.encoders * own, p.tiles_early ? tiles + kFetched : kFetched);
+    device::launch(encode_centroids<T, D>, grid(p), kThreads, static_cast<size_t>(kFixed + used),
+                   stream, p);
+    return true;
   }
   template <class T, int D>
   static void start_any(const Source& s, const device::OpCall& call) {
-    stream(encode_hadamard<T, D>, s, kHadamardThreads<D>, call);
-    start_centroids<T, D>(params(s, kVectors, call.workspace), call.stream);
+    stream(encode_hadamard<T, D>, s, kStreamThreads<T, D>, call);
+    const Params p = params(s, kVectors, call.workspace);
+    if constexpr (!std::is_same_v<T, float> && D <= 128)
+      if (start_centroids<T, D>(p, call.stream)) return;
+    device::launch(encode_defined, grid(p), kThreads, 0, call.stream, p);
+  }
+  template <class T, int kLoads, bool kExactly>
+  static void start_fp8s(const Source& s, const device::OpCall& call) {
+    stream(encode_fp8s<T, kLoads, kExactly>, s, kStreamThreads<T, 32 * kLoads>, call);
   }
   template <class T>
   static void start(const Source& s, const device::OpCall& call) {
     const int dim = s.format.head_dim;
-    if (!s.format.fp8) {
-      if (dim == 64)
-        start_any<T, 64>(s, call);
-      else
-        start_any<T, 128>(s, call);
-    } else if (dim == 64) {
-      stream(encode_fp8s<T, 2, true>, s, kStreamThreads, call);
-    } else if (dim == 96) {
-      stream(encode_fp8s<T, 3, true>, s, kStreamThreads, call);
-    } else if (dim == 128) {
-      stream(encode_fp8s<T, 4, true>, s, kStreamThreads, call);
-    } else if (dim < 128) {
-      stream(encode_fp8s<T, 4, false>, s, kStreamThreads, call);
-    } else if (dim == 256) {
-      stream(encode_fp8s<T, 8, true>, s, kStreamThreads, call);
-    } else {
-      stream(encode_fp8s<T, 8, false>, s, kStreamThreads, call);
-    }
+    if (!s.format.fp8)
+      dim == 64    ? start_any<T, 64>(s, call)
+      : dim == 128 ? start_any<T, 128>(s, call)
+                   : start_any<T, 256>(s, call);
+    else if (dim == 64)
+      start_fp8s<T, 2, true>(s, call);
+    else if (dim == 96)
+      start_fp8s<T, 3, true>(s, call);
+    else if (dim == 128)
+      start_fp8s<T, 4, true>(s, call);
+    else if (dim < 128)
+      start_fp8s<T, 4, false>(s, call);
+    else if (dim == 256)
+      start_fp8s<T, 8, true>(s, call);
+    else
+      start_fp8s<T, 8, false>(s, call);
   }
   static void run(const device::OpCall& call) {
     const Source all = source_of(call.args);
@@ -325,8 +342,10 @@ struct Encode {
       skip(s.slot_mapping);
       if (s.key.dtype == TK_F16)
         start<device::f16>(s, call);
-      else
+      else if (s.key.dtype == TK_BF16)
         start<device::bf16>(s, call);
+      else
+        start<float>(s, call);
     }
   }
 };

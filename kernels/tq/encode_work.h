@@ -20,10 +20,10 @@ inline constexpr int kMostWaves = 8, kThreads = kMostWaves * device::kWave;
 inline constexpr int kVectors = device::kWave;    // of a wave at a time: one a lane
 inline constexpr int kMostVectors = 512;  // of a block
 static_assert(kMostVectors + 2 <= kWriterTokens);
-inline constexpr int kStreamThreads = 512;
+// Of blocks whose waves take eight vectors at a time, an element of T or more a register.
+template <class T, int kDim>
+inline constexpr int kStreamThreads = kDim * sizeof(T) > 256 ? 256 : 512;
 inline constexpr int kMostRounds = 32;  // of a wave that takes eight vectors at a time
-template <int D>
-inline constexpr int kHadamardThreads = D > 128 ? 256 : 512;
 
 // Shared memory of a wave, in bytes: a tile of values (fp8: of keys too), rotated keys, and the
 // stage.
