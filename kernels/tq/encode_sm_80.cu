@@ -199,7 +199,7 @@ encode_fp8s(Params p) {
 
 // The definition for every vector: a Pi that is no Hadamard matrix, where encode_centroids does not
 // serve.
-DEVICE_KERNEL(kThreads) encode_defined(Params p) {
+DEVICE_KERNEL_BLOCKS(kThreads, 1) encode_defined(Params p) {
   if (*p.is_hadamard) return;
   DEVICE_SHARED(WriterTables, writers, 1);
   WriterTables& writer = *device::data(writers);

@@ -38,8 +38,8 @@ constexpr int kMmaM = 16, kMmaN = 8, kMmaK = 16;  // of 32 lanes
 constexpr int kMmaCoordinates =
     2 * (8 + 4 + 4);  // per lane: (row, k) of A, (k, column) of B, (row, column) of C
 constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 17;  // words of a lane
-constexpr int kBitsWords = 18, kFastExp2At = 16;  // words of a value; the last are exp2_fast and
-                                                  // rsqrt_fast of it
+constexpr int kBitsWords = 22, kFastExp2At = 19;  // words of a value; the last are exp2_fast,
+                                                  // rsqrt_fast and reciprocal_fast of it
 
 struct Size {
   int in, out;  // words
