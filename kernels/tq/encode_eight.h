@@ -202,8 +202,10 @@ DEVICE_FUNCTION bool encode_fp8_keys(const Params& p, const Piece<T> (&x)[kLoads
 // is written again. A round is a turn of the wave's loop, `hard` of this lane's vector.
 struct HardVectors {
   uint32_t keys = 0, values = 0;  // bits: rounds
-  DEVICE_FUNCTION void add(int round, bool key, bool value) {
+  DEVICE_FUNCTION void add_key(int round, bool key) {
     keys |= static_cast<uint32_t>(key) << round;
+  }
+  DEVICE_FUNCTION void add_value(int round, bool value) {
     values |= static_cast<uint32_t>(value) << round;
   }
 };

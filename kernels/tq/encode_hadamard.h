@@ -23,21 +23,22 @@ inline constexpr float kHadamardError = 12 * 0x1p-23f;
 // error above should it point the same way in all elements.
 inline constexpr float kHadamardScaling = 0x1p-18f;
 
-// False: this thread's share of Pi differs. `magnitude`: of all elements.
+// This thread's share of Pi, some pieces at a time: a load long before it is looked at.
 template <int D, int kThreads>
-DEVICE_FUNCTION bool may_be_hadamard(const Rotation& pi, float magnitude) {
-  constexpr int kPieces = D / 4;  // of a row
-  constexpr int kOfThread = D * kPieces / kThreads, kBatch = kOfThread < 8 ? kOfThread : 8;
-  const uint32_t wanted = device::bit_cast<uint32_t>(magnitude);
-  uint32_t other = wanted >= 0x7f800000u || wanted < 0x00800000u;  // negative, not finite, tiny
-  DEVICE_ROLLED
-  for (int first = device::thread(); first < D * kPieces; first += kBatch * kThreads) {
-    Floats4 x[kBatch];
+struct PiPieces {
+  static constexpr int kPieces = D / 4;  // of a row
+  static constexpr int kOfThread = D * kPieces / kThreads, kBatch = kOfThread < 8 ? kOfThread : 8;
+  Floats4 x[kBatch];
+  DEVICE_FUNCTION void load(const Rotation& pi, int first) {
     DEVICE_UNROLL
     for (int n = 0; n < kBatch; ++n) {
       const int i = first + n * kThreads;
       x[n] = device::load16<Floats4>(pi.data + i / kPieces * pi.stride[0] + i % kPieces * 4);
     }
+  }
+  // Not 0: an element differs from magnitude times H.
+  DEVICE_FUNCTION uint32_t differ(uint32_t magnitude, int first) const {
+    uint32_t other = 0;
     DEVICE_UNROLL
     for (int n = 0; n < kBatch; ++n) {
       const uint32_t i = static_cast<uint32_t>(first + n * kThreads);
@@ -49,8 +50,24 @@ DEVICE_FUNCTION bool may_be_hadamard(const Rotation& pi, float magnitude) {
       const uint32_t sign[4] = {odd, low, odd ^ high, low ^ high};
       DEVICE_UNROLL
       for (int e = 0; e < 4; ++e)
-        other |= device::bit_cast<uint32_t>(x[n].x[e]) ^ wanted ^ sign[e] << 31;
+        other |= device::bit_cast<uint32_t>(x[n].x[e]) ^ magnitude ^ sign[e] << 31;
     }
+    return other;
+  }
+};
+// False: this thread's share, whose first pieces are loaded, differs.
+template <int D, int kThreads>
+DEVICE_FUNCTION bool may_be_hadamard(const Rotation& pi, PiPieces<D, kThreads>& pieces,
+                                     float magnitude) {
+  using Pieces = PiPieces<D, kThreads>;
+  const uint32_t bits = device::bit_cast<uint32_t>(magnitude);
+  uint32_t other = bits >= 0x7f800000u || bits < 0x00800000u;  // negative, not finite, tiny
+  DEVICE_ROLLED
+  for (int first = device::thread();;) {
+    other |= pieces.differ(bits, first);
+    first += Pieces::kBatch * kThreads;
+    if (first >= D * Pieces::kPieces) break;
+    pieces.load(pi, first);
   }
   return other == 0;
 }

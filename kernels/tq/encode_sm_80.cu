@@ -128,7 +128,17 @@ encode_hadamard(Params p) {
     load_eight<T, true>(p, p.s.key, at, key);
   }
   const float magnitude = p.s.pi.data[0];
-  const bool hadamard = !device::sync_block_any(!may_be_hadamard<D, kThreads>(p.s.pi, magnitude));
+  PiPieces<D, kThreads> pieces;
+  pieces.load(p.s.pi, device::thread());
+  uint8_t* slot = stage + group() * p.stage.used;
+  HardVectors hard;
+  if (first < share.last) hard.add_value(0, !encode_values<T, true>(p, value, slot));
+  const int step = device::waves() * kEight;
+  Walk now = at;
+  at = next_of(p, at);
+  if (first + step < share.last) load_eight<T, true>(p, p.s.value, at, value);
+  const bool differs = !may_be_hadamard(p.s.pi, pieces, magnitude);
+  const bool hadamard = !device::sync_block_any(differs);
   if (device::block_x() == 0 && device::thread() == 0) *p.is_hadamard = hadamard;
   if (!hadamard) return;
   if (device::wave() == 0)
@@ -141,24 +151,23 @@ encode_hadamard(Params p) {
   const bool usable = device::data(bins)->usable != 0;
   uint32_t factor[4];
   hadamard16<T>(factor);
-  HardVectors hard;
   const int64_t begin = first;
   for (int round = 0; first < share.last; ++round) {
-    const int64_t next = first + device::waves() * kEight;
-    const Walk now = at;
-    at = next_of(p, at);
-    const bool hard_value =
-        !encode_values<T, true>(p, value, stage + group() * p.stage.used);
-    if (next < share.last) load_eight<T, true>(p, p.s.value, at, value);
+    const int64_t next = first + step;
     Sums<D> sums;
     rotate_eight<T, D>(factor, key, sums);
     if (next < share.last) load_eight<T, true>(p, p.s.key, at, key);
     const KeyScales k = scale_eight<D>(p, sums, magnitude, device::data(bins)->close, stage);
     encode_sums<D>(p, *device::data(bins), table, sums, k, stage, list);
     const bool settled = settle_near(p, *device::data(bins), now, list, stage);
-    hard.add(round, is_hard(k) || !settled || !usable, hard_value);
+    hard.add_key(round, is_hard(k) || !settled || !usable);
     write_eight(p, target_of_lane(p, writer, first_token, first, now), first, now.head, stage);
     first = next;
+    if (first >= share.last) break;
+    hard.add_value(round + 1, !encode_values<T, true>(p, value, slot));
+    now = at;
+    at = next_of(p, at);
+    if (first + step < share.last) load_eight<T, true>(p, p.s.value, at, value);
   }
   settle_hard(p, writer, first_token, begin, hard);
 }
@@ -187,9 +196,9 @@ encode_fp8s(Params p) {
     const int64_t next = first + device::waves() * kEight;
     const Walk now = at;
     at = next_of(p, at);
-    const bool hard_value = !encode_values<T, kExactly>(p, value, slot);
+    hard.add_value(round, !encode_values<T, kExactly>(p, value, slot));
     if (next < share.last) load_eight<T, kExactly>(p, p.s.value, at, value);
-    hard.add(round, !encode_fp8_keys<T, kExactly>(p, key, slot), hard_value);
+    hard.add_key(round, !encode_fp8_keys<T, kExactly>(p, key, slot));
     if (next < share.last) load_eight<T, kExactly>(p, p.s.key, at, key);
     write_eight(p, target_of_lane(p, writer, first_token, first, now), first, now.head, stage);
     first = next;
