@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors eight at a time, straight from global memory into the registers of a wave. Lane = 4 *
 // group + member: vector `group` of the eight, its elements 8 (member + 4 i) ... + 7 for every i.
-// The next eight are on their way while a wave encodes: sixteen waves keep memory busy without
-// shared memory.
+// Values and fp8 keys, and the way of the finished slots to the cache.
 #pragma once
 
 #include "tq/encode_work.h"
@@ -32,29 +31,6 @@ DEVICE_FUNCTION Walk next_of(const Params& p, const Walk& w) {
 }
 DEVICE_FUNCTION int64_t source_at(const Strided<3>& t, const Walk& w) {
   return w.token * t.stride[0] + w.head * t.stride[1];
-}
-
-// 8 elements.
-struct Floats8 {
-  Floats4 four[2];
-};
-template <class T>
-using Piece = std::conditional_t<std::is_same_v<T, float>, Floats8, Halves8>;
-DEVICE_FUNCTION void load_piece(const void* from, Halves8& x) {
-  x = device::bit_cast<Halves8>(device::load_once16(from));
-}
-// Through the L1: both loads of a lane touch the same sectors.
-DEVICE_FUNCTION void load_piece(const float* from, Floats8& x) {
-  x.four[0] = device::load16<Floats4>(from);
-  x.four[1] = device::load16<Floats4>(from + 4);
-}
-template <class T>
-DEVICE_FUNCTION float element_of(const Halves8& x, int e) {
-  return half_of<T>(x, e);
-}
-template <class T>
-DEVICE_FUNCTION float element_of(const Floats8& x, int e) {
-  return x.four[e / 4].x[e % 4];
 }
 
 // kLoads pieces of 8 elements a lane. Unless the head size is kExactly 32 kLoads, the last piece is
@@ -199,9 +175,9 @@ DEVICE_FUNCTION bool encode_fp8_keys(const Params& p, const Piece<T> (&x)[kLoads
 }
 
 // Vectors that take the definition's path, after everything else: what a wave has written for them
-// is written again. A round is a turn of the wave's loop, `hard` of this lane's vector.
+// is written again. A round is a turn of the wave's loop.
 struct HardVectors {
-  uint32_t keys = 0, values = 0;  // bits: rounds
+  uint32_t keys = 0, values = 0;  // of this lane's vectors; bits: rounds
   DEVICE_FUNCTION void add_key(int round, bool key) {
     keys |= static_cast<uint32_t>(key) << round;
   }
@@ -210,11 +186,11 @@ struct HardVectors {
   }
 };
 DEVICE_FUNCTION void encode_by_definition(const Params& p, const WriterTables& writer,
-                                          int64_t first_token, int64_t vector, bool key,
+                                          const Share& share, int64_t vector, bool key,
                                           bool value) {
   if ((!key && !value) || device::lane() * kGroup >= p.s.format.head_dim) return;
   const Place at = place_of(p, vector);
-  const int64_t target = find_target(p, writer, first_token, at.token, at.head);
+  const int64_t target = find_target(p, writer, share, at.token, at.head);
   if (target == kMasked) return;
   const Slot slot = slot_at(p.s.cache, target);
   const int64_t from = at.token * p.s.key.stride[0] + at.head * p.s.key.stride[1];
@@ -226,36 +202,34 @@ DEVICE_FUNCTION void encode_by_definition(const Params& p, const WriterTables& w
     encode_value(p.s, slot, at.token * p.s.value.stride[0] + at.head * p.s.value.stride[1],
                  device::lane(), kGroup);
 }
-DEVICE_FUNCTION void settle_hard(const Params& p, const WriterTables& writer, int64_t first_token,
-                                 int64_t first, const HardVectors& hard) {
+DEVICE_FUNCTION void settle_hard(const Params& p, const WriterTables& writer, const Share& share,
+                                 const HardVectors& hard) {
   if (!device::any((hard.keys | hard.values) != 0)) return;
   device::sync_wave();
+  int64_t first = share.first + device::wave() * kEight;
   DEVICE_ROLLED
-  for (int round = 0; round < kMostRounds; ++round) {
+  for (int round = 0; first < share.last; ++round) {
     DEVICE_ROLLED
     for (int v = 0; v < kEight; ++v) {
       const bool key = device::shuffle(hard.keys, 4 * v) >> round & 1;
       const bool value = device::shuffle(hard.values, 4 * v) >> round & 1;
-      const int64_t vector = first + int64_t{round} * device::waves() * kEight + v;
-      if (vector < p.vectors) encode_by_definition(p, writer, first_token, vector, key, value);
+      if (first + v < p.vectors)
+        encode_by_definition(p, writer, share, first + v, key, value);
     }
+    first += device::waves() * kEight;
   }
 }
 
-DEVICE_FUNCTION int64_t target_of_lane(const Params& p, const WriterTables& writer,
-                                       int64_t first_token, int64_t first, const Walk& w) {
-  return first + group() < p.vectors ? find_target(p, writer, first_token, w.token, w.head)
-                                     : kMasked;
-}
-
-// The stage to the cache; `target` of this lane's vector.
-DEVICE_FUNCTION void write_eight(const Params& p, int64_t target, int64_t first, int first_head,
-                                 const uint8_t* stage) {
-  device::sync_wave();
+// The stage to the cache; `at` of this lane's vector.
+DEVICE_FUNCTION void write_eight(const Params& p, const WriterTables& writer, const Share& share,
+                                 int64_t first, const Walk& at, const uint8_t* stage) {
   const int64_t left = p.vectors - first;
   const int count = left < kEight ? static_cast<int>(left) : kEight;
+  const int64_t target =
+      group() < count ? find_target(p, writer, share, at.token, at.head) : kMasked;
+  device::sync_wave();
   const int heads = static_cast<int>(p.s.heads);
-  int head = device::shuffle(first_head, 0);
+  int head = device::shuffle(at.head, 0);
   DEVICE_ROLLED
   for (int v = 0; v < count;) {
     const int joined = p.stage.heads_join ? device::min(heads - head, count - v) : 1;

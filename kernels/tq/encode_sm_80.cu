@@ -1,124 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// tq.encode of f16 and bf16 on matrix instructions, for head sizes of 64 and 128 (fp8 keys:
-// multiples of 16 up to 128) and slots aligned to 2 bytes.
+// tq.encode for NVIDIA GPUs: head sizes 64, 128 and 256 (fp8 keys: multiples of 16 up to 256) and
+// slots aligned to 2 bytes.
 //
-// A wave encodes 32 vectors at a time, a vector being a head of a token. Keys go straight from
-// global memory into the fragments of the rotation; values, rotated keys and codes pass through
-// shared memory, so that a lane has a vector of its own: no exchange between lanes for minimum,
-// maximum or norm, and short loops (a wave that runs through unrolled code once waits for
-// instructions more than for anything else). Once a block has prepared the rotation, its waves do
-// not meet again.
+// A wave encodes eight vectors at a time, a vector being a head of a token, straight from global
+// memory into registers; codes pass through shared memory to be written in large pieces. One block a
+// multiprocessor, whose waves meet only before the first of their slots is written: by then it is
+// known which tokens write (last_writer.h), and whether Pi is a Hadamard matrix. Nothing of that
+// waits on the host, which cannot look at Pi.
 //
 // Codes are exact: an element that lies so near to a midpoint that the rounding of fp32 sums could
 // decide it (some of ten thousand) is rotated again in double, by the whole wave. Vectors that are
-// not finite, beyond f16 or whose squares leave fp32 take the definition's path (encode_item.h).
-#include "tq/encode_eight.h"
-#include "tq/encode_hadamard.h"
+// not finite, beyond f16, tiny, or whose squares leave fp32 take the definition's path
+// (encode_item.h), and so do the keys of a Pi that neither way of encode_rotation.h serves.
 #include "tq/encode_keys.h"
-#include "tq/encode_values.h"
-#include "tq/encode_work.h"
 
 namespace tq::encode {
 namespace sm_80 {
 
 template <class T, int D>
-DEVICE_KERNEL_BLOCKS(kThreads, 1)
+DEVICE_KERNEL_BLOCKS((kThreads<T, D>), 1)
 encode_centroids(Params p) {
-  if (*p.is_hadamard) return;
+  constexpr int kBlock = kThreads<T, D>;
+  constexpr bool kEarly = kLoadsEarly<T, D>;
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   DEVICE_SHARED(WriterTables, writers, 1);
+  DEVICE_SHARED(CodeBins, all_bins, 1);
+  DEVICE_SHARED(NearList, lists, kBlock / device::kWave);
   DEVICE_SHARED(float, scratch, 32);
-  DEVICE_SHARED(CodeBins, bins, 1);
-  DEVICE_SHARED(NearList, lists, kMostWaves);
-  DEVICE_SHARED(float, squares, kMostWaves* kVectors);
-  // Parts of Pi, tiles, then sums and stages. Pi as it is fetched lies over the last two, or, where
-  // a block has less memory, over the tiles too.
-  auto* parts = reinterpret_cast<Halves8*>(device::data(shared));
-  uint8_t* tiles = reinterpret_cast<uint8_t*>(parts + 2 * SplitPi<D>::kPart);
-  uint8_t* rest = tiles + p.encoders * kVectors * p.tile_pitch;
-  uint8_t* own = rest + device::wave() * (kSumBytes + p.stage_bytes);
-  const Buffers b{tiles + device::wave() * kVectors * p.tile_pitch, reinterpret_cast<float*>(own),
-                  own + kSumBytes};
+  const WriterTables& writer = *device::data(writers);
+  const CodeBins& bins = *device::data(all_bins);
   NearList* list = device::data(lists) + device::wave();
-  float* squares_of_wave = device::data(squares) + device::wave() * kVectors;
+  auto* factors = reinterpret_cast<Halves8*>(device::data(shared));
+  uint8_t* stage = device::data(shared) + p.matrix_bytes + device::wave() * p.stage_bytes;
+  uint8_t* slot = stage + group() * p.stage.used;
+  const int step = device::waves() * kEight;
 
-  auto* fetched = reinterpret_cast<Floats4*>(p.tiles_early ? rest : tiles);
-  fetch_rotation<D>(p.s.pi, fetched);
-  device::copy_async_commit();
-  const Share share = share_of_block(p);
-  int64_t first = first_of_wave(p, share);
-  Sources sources = find_sources(p, first);
-  Vectors32<D> x;
-  const bool any = first < share.last;
-  if (any && p.tiles_early)
-    fetch_tile<T>(p, p.s.value, sources.value, b.tile);
-  else
-    device::copy_async_commit();
-  if (any) load_keys<T, D>(p, sources.key, x);
-  if (device::wave() == 0)
-    fill_bins(device::data(bins), p.s.centroids, 1 << p.s.format.key_bits, kRotationError<T, D>,
-              0x1p-17f);
-  if (device::lane() == 0) list->count = 0;
-  WriterTables& writer = *device::data(writers);
-  const int64_t first_token = collect_writers(p, writer, share);
-  device::copy_async_wait<1>();
-  device::sync_block();
-  const SplitPi<D> pi = split_rotation<T, D>(fetched, parts, scratch);
-  if (any && !p.tiles_early) fetch_tile<T>(p, p.s.value, sources.value, b.tile);
-
-  while (first < share.last) {
-    const Place place = place_of(p, first + device::lane());
-    const int64_t target = first + device::lane() < p.vectors
-                               ? find_target(p, writer, first_token, place.token, place.head)
-                               : kMasked;
-    device::copy_async_wait<0>();
-    device::sync_wave();
-    const bool hard_value = !encode_value_of_lane<T>(p, b) && target != kMasked;
-    const int64_t next = first + p.encoders * kVectors;
-    const Sources now = sources;
-    device::sync_wave();
-    if (next < share.last) {
-      sources = find_sources(p, next);
-      fetch_tile<T>(p, p.s.value, sources.value, b.tile);
-    }
-    store_squares<T, D>(x, squares_of_wave);
-    device::sync_wave();
-    KeyScale k =
-        scale_key<T>(p, b, squares_of_wave[device::lane()], pi.unit, bins[0].close, now.key);
-    k.hard = k.hard && target != kMasked;
-    if (target == kMasked) k.close = -1;
-    DEVICE_ROLLED
-    for (int from = 0; from < D; from += 32) {
-      float sum[2][4][4] = {};
-      DEVICE_ROLLED
-      for (int part = 0; part < pi.count; ++part)
-        add_products<T, D>(sum, x, pi.parts + part * SplitPi<D>::kPart, from);
-      store_sums(sum, b.sums);
-      device::sync_wave();
-      encode_sums_of_lane(p, bins[0], b, k, from, list);
-      device::sync_wave();
-    }
-    if (next < share.last) load_keys<T, D>(p, sources.key, x);
-    settle_keys(p, bins[0], now.key, k.hard, list, b);
-    settle_values(p, now.value, hard_value, b);
-    write_slots(p, target, first, b.stage);
-    first = next;
-  }
-}
-
-// Pi is a Hadamard matrix times a magnitude; else the kernel leaves everything to
-// encode_centroids.
-template <class T, int D>
-DEVICE_KERNEL_BLOCKS((kStreamThreads<T, D>), 1)
-encode_hadamard(Params p) {
-  DEVICE_DYNAMIC_SHARED(uint8_t, shared);
-  DEVICE_SHARED(WriterTables, writers, 1);
-  DEVICE_SHARED(CodeBins, bins, 1);
-  constexpr int kThreads = kStreamThreads<T, D>;
-  DEVICE_SHARED(NearList, lists, kThreads / device::kWave);
-  WriterTables& writer = *device::data(writers);
-  NearList* list = device::data(lists) + device::wave();
-  uint8_t* stage = device::data(shared) + device::wave() * p.stage_bytes;
   const Share share = share_of_block(p);
   int64_t first = share.first + device::wave() * kEight;
   Walk at = walk_from(p, first);
@@ -127,60 +43,80 @@ encode_hadamard(Params p) {
     load_eight<T, true>(p, p.s.value, at, value);
     load_eight<T, true>(p, p.s.key, at, key);
   }
+  LastWriter last_writer(p.s, *device::data(writers), share.token,
+                         place_of(p, share.last - 1).token + 1);
   const float magnitude = p.s.pi.data[0];
-  PiPieces<D, kThreads> pieces;
+  PiPieces<D, kBlock> pieces;
   pieces.load(p.s.pi, device::thread());
-  uint8_t* slot = stage + group() * p.stage.used;
+  if (device::wave() == device::waves() - 1)
+    fill_bins(device::data(all_bins), p.s.centroids, 1 << p.s.format.key_bits);
+  if (device::lane() == 0) list->count = 0;
   HardVectors hard;
   if (first < share.last) hard.add_value(0, !encode_values<T, true>(p, value, slot));
-  const int step = device::waves() * kEight;
   Walk now = at;
   at = next_of(p, at);
-  if (first + step < share.last) load_eight<T, true>(p, p.s.value, at, value);
+  if (kEarly && first + step < share.last) load_eight<T, true>(p, p.s.value, at, value);
   const bool differs = !may_be_hadamard(p.s.pi, pieces, magnitude);
   const bool hadamard = !device::sync_block_any(differs);
-  if (device::block_x() == 0 && device::thread() == 0) *p.is_hadamard = hadamard;
-  if (!hadamard) return;
-  if (device::wave() == 0)
-    fill_bins(device::data(bins), p.s.centroids, 1 << p.s.format.key_bits, kHadamardError,
-              kHadamardScaling);
-  if (device::lane() == 0) list->count = 0;
-  const int64_t first_token = collect_writers(p, writer, share);
-  const float table =
-      device::bit_cast<float>(device::data(bins)->bin[device::lane()] ^ 15);
-  const bool usable = device::data(bins)->usable != 0;
+
+  MatrixPi matrix{factors, 0, magnitude};
+  float close = close_to_midpoints(bins, kHadamardError, kHadamardScaling);
+  if constexpr (kHasMatrix<T, D>)
+    if (!hadamard && p.matrix_bytes) {
+      matrix = split_matrix<T, D>(p.s.pi, factors, scratch);
+      close = close_to_midpoints(bins, kMatrixError<T, D>, kMatrixScaling);
+    }
+  const bool defined = (!hadamard && !matrix.parts) || !usable(bins, close);
+  const float table = device::bit_cast<float>(bins.bin[device::lane()]);
   uint32_t factor[4];
   hadamard16<T>(factor);
-  const int64_t begin = first;
-  for (int round = 0; first < share.last; ++round) {
-    const int64_t next = first + step;
-    Sums<D> sums;
-    rotate_eight<T, D>(factor, key, sums);
-    if (next < share.last) load_eight<T, true>(p, p.s.key, at, key);
-    const KeyScales k = scale_eight<D>(p, sums, magnitude, device::data(bins)->close, stage);
-    encode_sums<D>(p, *device::data(bins), table, sums, k, stage, list);
-    const bool settled = settle_near(p, *device::data(bins), now, list, stage);
-    hard.add_key(round, is_hard(k) || !settled || !usable);
-    write_eight(p, target_of_lane(p, writer, first_token, first, now), first, now.head, stage);
-    first = next;
-    if (first >= share.last) break;
+  for (int round = 0;; ++round) {
+    const bool work = first < share.last;
+    const bool more = first + step < share.last;
+    if (work) {
+      Sums<D> sums;
+      float squares[2];
+      if (hadamard || !kHasMatrix<T, D>) {
+        rotate_by_hadamard<T, D>(factor, key, sums);
+        square_sums(sums, squares);
+      } else if constexpr (kHasMatrix<T, D>) {
+        square_keys<T>(key, squares);
+        rotate_by_matrix<T, D>(matrix, key, sums);
+      }
+      if (kEarly && more) load_eight<T, true>(p, p.s.key, at, key);
+      const KeyScales k = scale_keys(p, sums, squares, matrix.unit, close, stage);
+      encode_sums(p, bins, table, sums, k, stage, list);
+      if (!kEarly && more) {
+        load_eight<T, true>(p, p.s.value, at, value);
+        load_eight<T, true>(p, p.s.key, at, key);
+      }
+      const bool settled = settle_near<T, D>(p, bins, now, list, stage);
+      hard.add_key(round, is_hard(k) || !settled || defined);
+    }
+    if (round == 0) last_writer.collect();
+    if (!work) break;
+    write_eight(p, writer, share, first, now, stage);
+    first += step;
+    if (!more) break;
     hard.add_value(round + 1, !encode_values<T, true>(p, value, slot));
     now = at;
     at = next_of(p, at);
-    if (first + step < share.last) load_eight<T, true>(p, p.s.value, at, value);
+    if (kEarly && first + step < share.last) load_eight<T, true>(p, p.s.value, at, value);
   }
-  settle_hard(p, writer, first_token, begin, hard);
+  settle_hard(p, writer, share, hard);
 }
 
 // fp8 keys: a stream, nothing but conversions.
 template <class T, int kLoads, bool kExactly>
-DEVICE_KERNEL_BLOCKS((kStreamThreads<T, 32 * kLoads>), 1)
+DEVICE_KERNEL_BLOCKS((kThreads<T, 32 * kLoads>), 1)
 encode_fp8s(Params p) {
+  constexpr bool kEarly = kLoadsEarly<T, 32 * kLoads>;
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   DEVICE_SHARED(WriterTables, writers, 1);
-  WriterTables& writer = *device::data(writers);
+  const WriterTables& writer = *device::data(writers);
   uint8_t* stage = device::data(shared) + device::wave() * p.stage_bytes;
   uint8_t* slot = stage + group() * p.stage.used;
+  const int step = device::waves() * kEight;
   const Share share = share_of_block(p);
   int64_t first = share.first + device::wave() * kEight;
   Walk at = walk_from(p, first);
@@ -189,33 +125,29 @@ encode_fp8s(Params p) {
     load_eight<T, kExactly>(p, p.s.value, at, value);
     load_eight<T, kExactly>(p, p.s.key, at, key);
   }
-  const int64_t first_token = collect_writers(p, writer, share);
+  LastWriter last_writer(p.s, *device::data(writers), share.token,
+                         place_of(p, share.last - 1).token + 1);
+  device::sync_block();
   HardVectors hard;
-  const int64_t begin = first;
-  for (int round = 0; first < share.last; ++round) {
-    const int64_t next = first + device::waves() * kEight;
+  for (int round = 0;; ++round) {
+    const bool work = first < share.last;
+    const bool more = first + step < share.last;
     const Walk now = at;
     at = next_of(p, at);
-    hard.add_value(round, !encode_values<T, kExactly>(p, value, slot));
-    if (next < share.last) load_eight<T, kExactly>(p, p.s.value, at, value);
-    hard.add_key(round, !encode_fp8_keys<T, kExactly>(p, key, slot));
-    if (next < share.last) load_eight<T, kExactly>(p, p.s.key, at, key);
-    write_eight(p, target_of_lane(p, writer, first_token, first, now), first, now.head, stage);
-    first = next;
+    if (work) {
+      hard.add_value(round, !encode_values<T, kExactly>(p, value, slot));
+      if (kEarly && more) load_eight<T, kExactly>(p, p.s.value, at, value);
+      hard.add_key(round, !encode_fp8_keys<T, kExactly>(p, key, slot));
+      if (!kEarly && more) load_eight<T, kExactly>(p, p.s.value, at, value);
+      if (more) load_eight<T, kExactly>(p, p.s.key, at, key);
+    }
+    if (round == 0) last_writer.collect();
+    if (!work) break;
+    write_eight(p, writer, share, first, now, stage);
+    first += step;
+    if (!more) break;
   }
-  settle_hard(p, writer, first_token, begin, hard);
-}
-
-// The definition for every vector: a Pi that is no Hadamard matrix, where encode_centroids does not
-// serve.
-DEVICE_KERNEL_BLOCKS(kThreads, 1) encode_defined(Params p) {
-  if (*p.is_hadamard) return;
-  DEVICE_SHARED(WriterTables, writers, 1);
-  WriterTables& writer = *device::data(writers);
-  const Share share = share_of_block(p);
-  const int64_t first_token = collect_writers(p, writer, share);
-  for (int64_t v = share.first + device::wave(); v < share.last; v += device::waves())
-    encode_by_definition(p, writer, first_token, v, true, true);
+  settle_hard(p, writer, share, hard);
 }
 
 struct Encode {
@@ -253,21 +185,22 @@ struct Encode {
     if (!f.fp8)
       need(aligned16(s.pi.data) && s.pi.stride[1] == 1 && s.pi.stride[0] % 4 == 0,
            "a Pi whose rows are contiguous and aligned to 16 bytes");
-    return f.fp8 ? 0 : sizeof(uint32_t);
+    return 0;
   }
 
-  // `vectors`: of a piece of work, `waves` of a block that work.
-  static Params params(const Source& s, int vectors, std::byte* workspace) {
+  template <class Kernel>
+  static void start(Kernel kernel, const Source& s, int threads, int matrix_bytes, void* stream) {
     Params p{};
     p.s = s;
-    p.is_hadamard = reinterpret_cast<uint32_t*>(workspace);
-    p.stage = stage_format(s.cache, s.format, s.heads, vectors);
-    p.stage_bytes = (vectors * p.stage.used + 15) / 16 * 16;
-    p.tile_pitch = s.format.head_dim * 2 + 16;
+    p.stage = stage_format(s.cache, s.format, s.heads, kEight);
+    p.stage_bytes = (kEight * p.stage.used + 15) / 16 * 16;
     p.vectors = s.tokens * s.heads;
-    const int64_t work = (p.vectors + vectors - 1) / vectors;
+    const int64_t work = (p.vectors + kEight - 1) / kEight;
     const int64_t share = (work + device::multiprocessors() - 1) / device::multiprocessors();
-    p.work = static_cast<int>(std::min<int64_t>(share, kMostVectors / vectors)) * vectors;
+    p.work = static_cast<int>(std::min<int64_t>(share, kMostVectors / kEight)) * kEight;
+    const int waves = threads / device::kWave, step = waves * kEight;
+    p.step_tokens = static_cast<int>(step / s.heads);
+    p.step_heads = static_cast<int>(step % s.heads);
     p.pages_join = s.cache.stride[0] == s.cache.page * s.cache.stride[1];
     p.words = p.stage.used % 4 == 0;
     const int levels = (1 << s.format.value_bits) - 1;
@@ -275,66 +208,41 @@ struct Encode {
     p.value_levels = static_cast<float>(levels);
     p.value_levels_inverse = 1.0f / p.value_levels;
     p.value_wholes = 0x4b000000u * (s.format.value_bits == 4 ? 0x11111111u : 0x249249u);
-    return p;
-  }
-  static device::Grid grid(const Params& p) { return {(p.vectors + p.work - 1) / p.work, 1, 1}; }
-  // Blocks of waves that take eight vectors at a time.
-  template <class Kernel>
-  static void stream(Kernel kernel, const Source& s, int threads, const device::OpCall& call) {
-    Params p = params(s, kEight, call.workspace);
-    const int step = threads / device::kWave * kEight;
-    p.step_tokens = static_cast<int>(step / s.heads);
-    p.step_heads = static_cast<int>(step % s.heads);
-    device::launch(kernel, grid(p), threads,
-                   static_cast<size_t>(threads / device::kWave * p.stage_bytes), call.stream, p);
-  }
-  // False: a block has too little shared memory.
-  template <class T, int D>
-  static bool start_centroids(Params p, void* stream) {
-    constexpr int kStatic = 19 * 1024;  // shared arrays, and what the system keeps
-    constexpr int kFixed = 2 * 2 * D * D, kFetched = 4 * D * D;
-    const int own = kVectors * p.tile_pitch + kSumBytes + p.stage_bytes;
-    const int most = static_cast<int>(device::shared_bytes_of_block()) - kStatic - kFixed;
-    p.encoders = std::min({kMostWaves, p.work / kVectors, most / own});
-    if (p.encoders < 1 || kFetched > most) return false;
-    const int tiles = p.encoders * kVectors * p.tile_pitch;
-    p.tiles_early = tiles + kFetched <= most;
-    const int used = std::max(p.encoders * own, p.tiles_early ? tiles + kFetched : kFetched);
-    device::launch(encode_centroids<T, D>, grid(p), kThreads, static_cast<size_t>(kFixed + used),
-                   stream, p);
-    return true;
+    constexpr int kStatic = 24 * 1024;  // shared arrays, and what the system keeps
+    const int stages = waves * p.stage_bytes;
+    const int room = static_cast<int>(device::shared_bytes_of_block()) - kStatic - stages;
+    p.matrix_bytes = matrix_bytes <= room ? matrix_bytes : 0;
+    device::launch(kernel, device::Grid{(p.vectors + p.work - 1) / p.work, 1, 1}, threads,
+                   static_cast<size_t>(p.matrix_bytes + stages), stream, p);
   }
   template <class T, int D>
-  static void start_any(const Source& s, const device::OpCall& call) {
-    stream(encode_hadamard<T, D>, s, kStreamThreads<T, D>, call);
-    const Params p = params(s, kVectors, call.workspace);
-    if constexpr (!std::is_same_v<T, float> && D <= 128)
-      if (start_centroids<T, D>(p, call.stream)) return;
-    device::launch(encode_defined, grid(p), kThreads, 0, call.stream, p);
+  static void start_centroids(const Source& s, void* stream) {
+    constexpr int kMatrix = kHasMatrix<T, D> ? 2 * kFactors<D> * sizeof(Halves8) : 0;
+    start(encode_centroids<T, D>, s, kThreads<T, D>, kMatrix, stream);
   }
   template <class T, int kLoads, bool kExactly>
-  static void start_fp8s(const Source& s, const device::OpCall& call) {
-    stream(encode_fp8s<T, kLoads, kExactly>, s, kStreamThreads<T, 32 * kLoads>, call);
+  static void start_fp8s(const Source& s, void* stream) {
+    start(encode_fp8s<T, kLoads, kExactly>, s, kThreads<T, 32 * kLoads>, 0, stream);
   }
   template <class T>
-  static void start(const Source& s, const device::OpCall& call) {
+  static void start_of(const Source& s, void* stream) {
     const int dim = s.format.head_dim;
     if (!s.format.fp8)
-      dim == 64    ? start_any<T, 64>(s, call)
-      : dim == 128 ? start_any<T, 128>(s, call)
-                   : start_any<T, 256>(s, call);
+      dim == 64    ? start_centroids<T, 64>(s, stream)
+      : dim == 128 ? start_centroids<T, 128>(s, stream)
+                   : start_centroids<T, 256>(s, stream);
     else if (dim == 64)
-      start_fp8s<T, 2, true>(s, call);
+      start_fp8s<T, 2, true>(s, stream);
     else if (dim == 96)
-      start_fp8s<T, 3, true>(s, call);
+      start_fp8s<T, 3, true>(s, stream);
     else if (dim == 128)
-      start_fp8s<T, 4, true>(s, call);
+      start_fp8s<T, 4, true>(s, stream);
     else if (dim < 128)
-      start_fp8s<T, 4, false>(s, call);
+      start_fp8s<T, 4, false>(s, stream);
     else if (dim == 256)
-      start_fp8s<T, 8, true>(s, call);
+      start_fp8s<T, 8, true>(s, stream);
     else
-      start_fp8s<T, 8, false>(s, call);
+      start_fp8s<T, 8, false>(s, stream);
   }
   static void run(const device::OpCall& call) {
     const Source all = source_of(call.args);
@@ -350,11 +258,11 @@ struct Encode {
       skip(s.value);
       skip(s.slot_mapping);
       if (s.key.dtype == TK_F16)
-        start<device::f16>(s, call);
+        start_of<device::f16>(s, call.stream);
       else if (s.key.dtype == TK_BF16)
-        start<device::bf16>(s, call);
+        start_of<device::bf16>(s, call.stream);
       else
-        start<float>(s, call);
+        start_of<float>(s, call.stream);
     }
   }
 };

@@ -10,14 +10,13 @@
 namespace tq::encode {
 
 inline constexpr int kWriterEntries = 1024;    // a power of two
-inline constexpr int kFilterWords = 1024;      // of 32 bits; a power of two
 inline constexpr int kWriterTokens = 514;      // of a block, at most
 inline constexpr int64_t kMostTokens = 32768;  // of a launch: later launches overwrite earlier ones
 inline constexpr int32_t kNoSlot = -1;
 
-// Slots as 32-bit numbers: the host refuses caches that have more.
+// Shared memory of a block. Slots as 32-bit numbers: the host refuses caches that have more.
 struct WriterTables {
-  uint32_t filter[kFilterWords];  // bits of the slots of the block: nearly no other slot hits one
+  uint32_t filter[kWriterEntries];  // bits of the block's slots: nearly no other slot hits one
   int32_t slots[kWriterEntries];
   int32_t tokens[kWriterEntries];  // the last token of the slot
   int32_t wanted[kWriterTokens];   // the slot that a token of the block writes, kNoSlot: none
@@ -29,62 +28,64 @@ DEVICE_FUNCTION uint32_t hash_of_slot(int32_t slot) {
 DEVICE_FUNCTION int first_entry(int32_t slot) {
   return static_cast<int>(hash_of_slot(slot) >> 22);  // 10 bits
 }
-DEVICE_FUNCTION int filter_word(int32_t slot) { return first_entry(slot); }
 DEVICE_FUNCTION uint32_t filter_bit(int32_t slot) { return 1u << (hash_of_slot(slot) >> 17 & 31); }
 
-template <class Index>
+// Tokens [begin, end) are the block's, kWriterTokens at most.
 class LastWriter {
  public:
-  DEVICE_FUNCTION LastWriter(const Source& s, WriterTables& tables) : s_(s), t_(tables) {}
-
-  // All threads of the block; tokens [begin, end) are the block's, `end` - `begin` <=
-  // kWriterTokens. Contains barriers; t.wanted is written when it returns.
-  DEVICE_FUNCTION void collect(int64_t begin, int64_t end) {
-    Index slot[kBatch];
-    fetch(slot, end + device::thread());
+  // Reads ahead and clears the tables. All threads of the block; a barrier has to follow.
+  DEVICE_FUNCTION LastWriter(const Source& s, WriterTables& tables, int64_t begin, int64_t end)
+      : s_(s), t_(tables), begin_(begin), end_(end) {
+    fetch(end_ + device::thread());
+    own_ = begin_ + device::thread() < end_ ? slot_of(s_, begin_ + device::thread()) : -1;
     DEVICE_ROLLED
     for (int i = device::thread(); i < kWriterEntries; i += device::threads()) {
       t_.filter[i] = 0;
       t_.slots[i] = kNoSlot;
       t_.tokens[i] = -1;
     }
+  }
+  // All threads of the block. Contains barriers; `wanted` is written when it returns.
+  DEVICE_FUNCTION void collect() {
+    enter(own_, begin_ + device::thread());
+    DEVICE_ROLLED
+    for (int64_t t = begin_ + device::thread() + device::threads(); t < end_;
+         t += device::threads())
+      enter(slot_of(s_, t), t);
     device::sync_block();
     DEVICE_ROLLED
-    for (int64_t t = begin + device::thread(); t < end; t += device::threads()) enter(t);
-    device::sync_block();
-    DEVICE_ROLLED
-    for (int64_t t = end + device::thread(); t < s_.tokens;) {
+    for (int64_t t = end_ + device::thread(); t < s_.tokens;) {
       uint32_t hits = 0;
       DEVICE_UNROLL
-      for (int i = 0; i < kBatch; ++i) {
-        const int32_t low = static_cast<int32_t>(slot[i]);
-        if (t_.filter[filter_word(low)] & filter_bit(low)) hits |= 1u << i;
-      }
+      for (int i = 0; i < kBatch; ++i)
+        if (t_.filter[first_entry(ahead_[i])] & filter_bit(ahead_[i])) hits |= 1u << i;
       DEVICE_ROLLED
       for (int i = 0; hits >> i; ++i)
         if (hits >> i & 1) take(t + int64_t{i} * device::threads());
       t += int64_t{device::threads()} * kBatch;
-      fetch(slot, t);
+      fetch(t);
     }
     device::sync_block();
+    settle(own_, begin_ + device::thread());
     DEVICE_ROLLED
-    for (int64_t t = begin + device::thread(); t < end; t += device::threads()) {
-      const int32_t mine = static_cast<int32_t>(slot_of(s_, t));
-      const bool last = mine >= 0 && t_.tokens[find(mine)] == static_cast<int32_t>(t);
-      t_.wanted[t - begin] = last ? mine : kNoSlot;
-    }
+    for (int64_t t = begin_ + device::thread() + device::threads(); t < end_;
+         t += device::threads())
+      settle(slot_of(s_, t), t);
     device::sync_block();
   }
 
  private:
   static constexpr int kBatch = 8;  // loads in flight
 
-  DEVICE_FUNCTION void fetch(Index (&slot)[kBatch], int64_t t) const {
-    const auto* mapping = static_cast<const Index*>(s_.slot_mapping.data);
+  // Low words are enough to look for.
+  DEVICE_FUNCTION void fetch(int64_t t) {
+    const auto* mapping = static_cast<const uint8_t*>(s_.slot_mapping.data);
+    const int64_t step = s_.slot_mapping.stride[0] * (s_.slot_mapping.dtype == TK_I64 ? 8 : 4);
     DEVICE_UNROLL
     for (int i = 0; i < kBatch; ++i) {
       const int64_t at = t + int64_t{i} * device::threads();
-      slot[i] = at < s_.tokens ? mapping[at * s_.slot_mapping.stride[0]] : Index{-1};
+      ahead_[i] =
+          at < s_.tokens ? *reinterpret_cast<const int32_t*>(mapping + at * step) : kNoSlot;
     }
   }
   // The entry of a slot, -1: none.
@@ -96,10 +97,10 @@ class LastWriter {
       if (there == kNoSlot) return -1;
     }
   }
-  DEVICE_FUNCTION void enter(int64_t token) {
-    const int32_t slot = static_cast<int32_t>(slot_of(s_, token));
-    if (slot < 0) return;
-    device::atomic_or(&t_.filter[filter_word(slot)], filter_bit(slot));
+  DEVICE_FUNCTION void enter(int64_t of_token, int64_t token) {
+    if (of_token < 0) return;
+    const int32_t slot = static_cast<int32_t>(of_token);
+    device::atomic_or(&t_.filter[first_entry(slot)], filter_bit(slot));
     int entry = first_entry(slot);
     DEVICE_ROLLED
     for (;; entry = (entry + 1) & (kWriterEntries - 1)) {
@@ -115,17 +116,18 @@ class LastWriter {
     const int entry = slot < 0 ? -1 : find(static_cast<int32_t>(slot));
     if (entry >= 0) device::atomic_max(&t_.tokens[entry], static_cast<int32_t>(token));
   }
+  DEVICE_FUNCTION void settle(int64_t of_token, int64_t token) {
+    if (token >= end_) return;
+    const int32_t slot = static_cast<int32_t>(of_token);
+    const bool last = slot >= 0 && t_.tokens[find(slot)] == static_cast<int32_t>(token);
+    t_.wanted[token - begin_] = last ? slot : kNoSlot;
+  }
 
   const Source& s_;
   WriterTables& t_;
+  int64_t begin_, end_;
+  int32_t ahead_[kBatch];
+  int64_t own_;
 };
-
-DEVICE_FUNCTION void collect_writers(const Source& s, WriterTables& tables, int64_t begin,
-                                     int64_t end) {
-  if (s.slot_mapping.dtype == TK_I64)
-    LastWriter<int64_t>(s, tables).collect(begin, end);
-  else
-    LastWriter<int32_t>(s, tables).collect(begin, end);
-}
 
 }  // namespace tq::encode
