@@ -16,21 +16,20 @@ DEVICE_FUNCTION int member() { return device::lane() % 4; }
 struct Walk {
   int token, head;
 };
-DEVICE_FUNCTION Walk walk_from(const Params& p, int64_t first) {
+DEVICE_FUNCTION Walk walk_from(const Params& p, int first) {
   const Place at = place_of(p, first + group());
-  return {static_cast<int>(at.token), static_cast<int>(at.head)};
+  return {at.token, at.head};
 }
 DEVICE_FUNCTION Walk next_of(const Params& p, const Walk& w) {
   int token = w.token + p.step_tokens, head = w.head + p.step_heads;
-  if (head >= p.s.heads) {
-    head -= static_cast<int>(p.s.heads);
+  if (head >= p.heads) {
+    head -= p.heads;
     ++token;
   }
-  const int last = static_cast<int>(p.s.tokens) - 1;
-  return {token < last ? token : last, head};
+  return {device::min(token, p.tokens - 1), head};
 }
-DEVICE_FUNCTION int64_t source_at(const Strided<3>& t, const Walk& w) {
-  return w.token * t.stride[0] + w.head * t.stride[1];
+DEVICE_FUNCTION int64_t source_at(const Strided<3>& t, int token, int head) {
+  return token * t.stride[0] + head * t.stride[1];
 }
 
 // kLoads pieces of 8 elements a lane. Unless the head size is kExactly 32 kLoads, the last piece is
@@ -43,7 +42,7 @@ DEVICE_FUNCTION int piece_of(const Params& p, int i) {
 template <class T, bool kExactly, int kLoads>
 DEVICE_FUNCTION void load_eight(const Params& p, const Strided<3>& from, const Walk& w,
                                 Piece<T> (&x)[kLoads]) {
-  const T* row = static_cast<const T*>(from.data) + source_at(from, w);
+  const T* row = static_cast<const T*>(from.data) + source_at(from, w.token, w.head);
   if constexpr (kExactly) row += member() * kGroup;
   DEVICE_UNROLL
   for (int i = 0; i < kLoads; ++i) {
@@ -186,27 +185,26 @@ struct HardVectors {
   }
 };
 DEVICE_FUNCTION void encode_by_definition(const Params& p, const WriterTables& writer,
-                                          const Share& share, int64_t vector, bool key,
+                                          const Share& share, int vector, bool key,
                                           bool value) {
   if ((!key && !value) || device::lane() * kGroup >= p.s.format.head_dim) return;
   const Place at = place_of(p, vector);
   const int64_t target = find_target(p, writer, share, at.token, at.head);
   if (target == kMasked) return;
   const Slot slot = slot_at(p.s.cache, target);
-  const int64_t from = at.token * p.s.key.stride[0] + at.head * p.s.key.stride[1];
+  const int64_t from = source_at(p.s.key, at.token, at.head);
   if (key && p.s.format.fp8)
     encode_fp8_key(p.s, slot, from, device::lane(), kGroup);
   else if (key)
     encode_centroid_key(p.s, slot, from, device::lane(), kGroup);
   if (value)
-    encode_value(p.s, slot, at.token * p.s.value.stride[0] + at.head * p.s.value.stride[1],
-                 device::lane(), kGroup);
+    encode_value(p.s, slot, source_at(p.s.value, at.token, at.head), device::lane(), kGroup);
 }
 DEVICE_FUNCTION void settle_hard(const Params& p, const WriterTables& writer, const Share& share,
                                  const HardVectors& hard) {
   if (!device::any((hard.keys | hard.values) != 0)) return;
   device::sync_wave();
-  int64_t first = share.first + device::wave() * kEight;
+  int first = share.first + device::wave() * kEight;
   DEVICE_ROLLED
   for (int round = 0; first < share.last; ++round) {
     DEVICE_ROLLED
@@ -222,17 +220,15 @@ DEVICE_FUNCTION void settle_hard(const Params& p, const WriterTables& writer, co
 
 // The stage to the cache; `at` of this lane's vector.
 DEVICE_FUNCTION void write_eight(const Params& p, const WriterTables& writer, const Share& share,
-                                 int64_t first, const Walk& at, const uint8_t* stage) {
-  const int64_t left = p.vectors - first;
-  const int count = left < kEight ? static_cast<int>(left) : kEight;
+                                 int first, const Walk& at, const uint8_t* stage) {
+  const int count = device::min(p.vectors - first, kEight);
   const int64_t target =
       group() < count ? find_target(p, writer, share, at.token, at.head) : kMasked;
   device::sync_wave();
-  const int heads = static_cast<int>(p.s.heads);
   int head = device::shuffle(at.head, 0);
   DEVICE_ROLLED
   for (int v = 0; v < count;) {
-    const int joined = p.stage.heads_join ? device::min(heads - head, count - v) : 1;
+    const int joined = p.stage.heads_join ? device::min(p.heads - head, count - v) : 1;
     const int64_t slot = device::shuffle(target, 4 * v);
     if (slot != kMasked)
       copy_run(p.stage, p.s.cache.data + slot, stage + v * p.stage.used, joined * p.stage.used);

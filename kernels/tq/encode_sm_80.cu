@@ -36,7 +36,7 @@ encode_centroids(Params p) {
   const int step = device::waves() * kEight;
 
   const Share share = share_of_block(p);
-  int64_t first = share.first + device::wave() * kEight;
+  int first = share.first + device::wave() * kEight;
   Walk at = walk_from(p, first);
   Piece<T> key[D / 32], value[D / 32];
   if (first < share.last) {
@@ -118,7 +118,7 @@ encode_fp8s(Params p) {
   uint8_t* slot = stage + group() * p.stage.used;
   const int step = device::waves() * kEight;
   const Share share = share_of_block(p);
-  int64_t first = share.first + device::wave() * kEight;
+  int first = share.first + device::wave() * kEight;
   Walk at = walk_from(p, first);
   Piece<T> key[kLoads], value[kLoads];
   if (first < share.last) {
@@ -178,7 +178,7 @@ struct Encode {
              s.cache.stride[2] % 2 == 0 && f.value_at % 2 == 0,
          "slots and values aligned to 2 bytes");
     need(s.cache.blocks * s.cache.page <= INT32_MAX, "a cache of at most 2147483647 slots a head");
-    need(s.tokens <= INT32_MAX / s.heads, "at most 2147483647 vectors");
+    need(std::min(s.tokens, kMostTokens) <= INT32_MAX / 2 / s.heads, "at most 1073741823 vectors");
     need(s.key.dtype == s.value.dtype, "keys and values of one type");
     need_rows16(s.key, "keys whose rows are contiguous and aligned to 16 bytes");
     need_rows16(s.value, "values whose rows are contiguous and aligned to 16 bytes");
@@ -194,13 +194,15 @@ struct Encode {
     p.s = s;
     p.stage = stage_format(s.cache, s.format, s.heads, kEight);
     p.stage_bytes = (kEight * p.stage.used + 15) / 16 * 16;
-    p.vectors = s.tokens * s.heads;
-    const int64_t work = (p.vectors + kEight - 1) / kEight;
-    const int64_t share = (work + device::multiprocessors() - 1) / device::multiprocessors();
-    p.work = static_cast<int>(std::min<int64_t>(share, kMostVectors / kEight)) * kEight;
+    p.heads = static_cast<int>(s.heads);
+    p.tokens = static_cast<int>(s.tokens);
+    p.vectors = p.tokens * p.heads;
+    const int work = (p.vectors + kEight - 1) / kEight;
+    const int share = (work + device::multiprocessors() - 1) / device::multiprocessors();
+    p.work = std::min(share, kMostVectors / kEight) * kEight;
     const int waves = threads / device::kWave, step = waves * kEight;
-    p.step_tokens = static_cast<int>(step / s.heads);
-    p.step_heads = static_cast<int>(step % s.heads);
+    p.step_tokens = step / p.heads;
+    p.step_heads = step % p.heads;
     p.pages_join = s.cache.stride[0] == s.cache.page * s.cache.stride[1];
     p.words = p.stage.used % 4 == 0;
     const int levels = (1 << s.format.value_bits) - 1;
@@ -212,7 +214,7 @@ struct Encode {
     const int stages = waves * p.stage_bytes;
     const int room = static_cast<int>(device::shared_bytes_of_block()) - kStatic - stages;
     p.matrix_bytes = matrix_bytes <= room ? matrix_bytes : 0;
-    device::launch(kernel, device::Grid{(p.vectors + p.work - 1) / p.work, 1, 1}, threads,
+    device::launch(kernel, device::Grid{(p.vectors + p.work - 1) / p.work}, threads,
                    static_cast<size_t>(p.matrix_bytes + stages), stream, p);
   }
   template <class T, int D>

@@ -35,7 +35,8 @@ struct Params {
   int stage_bytes;   // of a wave
   int matrix_bytes;  // room in shared memory for a Pi that is no Hadamard matrix; 0: none
   int work;          // vectors of a block, whole pieces
-  int64_t vectors;   // N * Hk
+  int vectors;       // N * Hk
+  int heads, tokens;
   int step_tokens, step_heads;  // from a piece of a wave to its next one
   bool pages_join;              // the tokens of the cache follow each other
   bool words;                   // fields of the stage are aligned to 4 bytes
@@ -45,30 +46,30 @@ struct Params {
 };
 
 struct Place {
-  int64_t token, head;
+  int token, head;
 };
-DEVICE_FUNCTION Place place_of(const Params& p, int64_t vector) {
+DEVICE_FUNCTION Place place_of(const Params& p, int vector) {
   if (vector >= p.vectors) vector = p.vectors - 1;
-  const int64_t token = static_cast<uint32_t>(vector) / static_cast<uint32_t>(p.s.heads);
-  return {token, vector - token * p.s.heads};
+  const int token =
+      static_cast<int>(static_cast<uint32_t>(vector) / static_cast<uint32_t>(p.heads));
+  return {token, vector - token * p.heads};
 }
 
 // Vectors [first, last) of a block, and the first one's token.
 struct Share {
-  int64_t first, last, token;
+  int first, last, token;
 };
 DEVICE_FUNCTION Share share_of_block(const Params& p) {
-  const int64_t first = int64_t{device::block_x()} * p.work;
-  const int64_t last = first + p.work;
-  return {first, last < p.vectors ? last : p.vectors, place_of(p, first).token};
+  const int first = device::block_x() * p.work;
+  return {first, device::min(p.vectors - first, p.work) + first, place_of(p, first).token};
 }
 
 // The slot of a token of the block in the cache, kMasked: not to be written.
 DEVICE_FUNCTION int64_t find_target(const Params& p, const WriterTables& writer,
-                                    const Share& share, int64_t token, int64_t head) {
+                                    const Share& share, int token, int head) {
   const int32_t slot = writer.wanted[token - share.token];
   if (slot < 0) return kMasked;
-  if (p.pages_join) return slot * p.s.cache.stride[1] + head * p.s.cache.stride[2];
+  if (p.pages_join) return slot_offset(p.s.cache, 0, slot, head);
   const uint32_t page = static_cast<uint32_t>(p.s.cache.page);
   const uint32_t block = static_cast<uint32_t>(slot) / page;
   return slot_offset(p.s.cache, block, slot - int64_t{block} * page, head);

@@ -34,10 +34,10 @@ DEVICE_FUNCTION uint32_t filter_bit(int32_t slot) { return 1u << (hash_of_slot(s
 class LastWriter {
  public:
   // Reads ahead and clears the tables. All threads of the block; a barrier has to follow.
-  DEVICE_FUNCTION LastWriter(const Source& s, WriterTables& tables, int64_t begin, int64_t end)
+  DEVICE_FUNCTION LastWriter(const Source& s, WriterTables& tables, int begin, int end)
       : s_(s), t_(tables), begin_(begin), end_(end) {
     fetch(end_ + device::thread());
-    own_ = begin_ + device::thread() < end_ ? slot_of(s_, begin_ + device::thread()) : -1;
+    own_ = begin_ + device::thread() < end_ ? wanted_slot(begin_ + device::thread()) : kNoSlot;
     DEVICE_ROLLED
     for (int i = device::thread(); i < kWriterEntries; i += device::threads()) {
       t_.filter[i] = 0;
@@ -49,41 +49,44 @@ class LastWriter {
   DEVICE_FUNCTION void collect() {
     enter(own_, begin_ + device::thread());
     DEVICE_ROLLED
-    for (int64_t t = begin_ + device::thread() + device::threads(); t < end_;
+    for (int t = begin_ + device::thread() + device::threads(); t < end_;
          t += device::threads())
-      enter(slot_of(s_, t), t);
+      enter(wanted_slot(t), t);
     device::sync_block();
     DEVICE_ROLLED
-    for (int64_t t = end_ + device::thread(); t < s_.tokens;) {
+    for (int t = end_ + device::thread(); t < s_.tokens;) {
       uint32_t hits = 0;
       DEVICE_UNROLL
       for (int i = 0; i < kBatch; ++i)
         if (t_.filter[first_entry(ahead_[i])] & filter_bit(ahead_[i])) hits |= 1u << i;
       DEVICE_ROLLED
       for (int i = 0; hits >> i; ++i)
-        if (hits >> i & 1) take(t + int64_t{i} * device::threads());
-      t += int64_t{device::threads()} * kBatch;
+        if (hits >> i & 1) take(t + i * device::threads());
+      t += device::threads() * kBatch;
       fetch(t);
     }
     device::sync_block();
     settle(own_, begin_ + device::thread());
     DEVICE_ROLLED
-    for (int64_t t = begin_ + device::thread() + device::threads(); t < end_;
+    for (int t = begin_ + device::thread() + device::threads(); t < end_;
          t += device::threads())
-      settle(slot_of(s_, t), t);
+      settle(wanted_slot(t), t);
     device::sync_block();
   }
 
  private:
   static constexpr int kBatch = 8;  // loads in flight
 
+  DEVICE_FUNCTION int32_t wanted_slot(int token) const {
+    return static_cast<int32_t>(slot_of(s_, token));
+  }
   // Low words are enough to look for.
-  DEVICE_FUNCTION void fetch(int64_t t) {
+  DEVICE_FUNCTION void fetch(int t) {
     const auto* mapping = static_cast<const uint8_t*>(s_.slot_mapping.data);
     const int64_t step = s_.slot_mapping.stride[0] * (s_.slot_mapping.dtype == TK_I64 ? 8 : 4);
     DEVICE_UNROLL
     for (int i = 0; i < kBatch; ++i) {
-      const int64_t at = t + int64_t{i} * device::threads();
+      const int at = t + i * device::threads();
       ahead_[i] =
           at < s_.tokens ? *reinterpret_cast<const int32_t*>(mapping + at * step) : kNoSlot;
     }
@@ -97,9 +100,8 @@ class LastWriter {
       if (there == kNoSlot) return -1;
     }
   }
-  DEVICE_FUNCTION void enter(int64_t of_token, int64_t token) {
-    if (of_token < 0) return;
-    const int32_t slot = static_cast<int32_t>(of_token);
+  DEVICE_FUNCTION void enter(int32_t slot, int token) {
+    if (slot < 0) return;
     device::atomic_or(&t_.filter[first_entry(slot)], filter_bit(slot));
     int entry = first_entry(slot);
     DEVICE_ROLLED
@@ -107,27 +109,25 @@ class LastWriter {
       const int32_t there = device::atomic_cas(&t_.slots[entry], kNoSlot, slot);
       if (there == kNoSlot || there == slot) break;
     }
-    device::atomic_max(&t_.tokens[entry], static_cast<int32_t>(token));
+    device::atomic_max(&t_.tokens[entry], token);
   }
   // A later token takes its slot, should it be one of ours.
-  DEVICE_FUNCTION void take(int64_t token) {
+  DEVICE_FUNCTION void take(int token) {
     if (token >= s_.tokens) return;
-    const int64_t slot = slot_of(s_, token);
-    const int entry = slot < 0 ? -1 : find(static_cast<int32_t>(slot));
-    if (entry >= 0) device::atomic_max(&t_.tokens[entry], static_cast<int32_t>(token));
+    const int32_t slot = wanted_slot(token);
+    const int entry = slot < 0 ? -1 : find(slot);
+    if (entry >= 0) device::atomic_max(&t_.tokens[entry], token);
   }
-  DEVICE_FUNCTION void settle(int64_t of_token, int64_t token) {
+  DEVICE_FUNCTION void settle(int32_t slot, int token) {
     if (token >= end_) return;
-    const int32_t slot = static_cast<int32_t>(of_token);
-    const bool last = slot >= 0 && t_.tokens[find(slot)] == static_cast<int32_t>(token);
+    const bool last = slot >= 0 && t_.tokens[find(slot)] == token;
     t_.wanted[token - begin_] = last ? slot : kNoSlot;
   }
 
   const Source& s_;
   WriterTables& t_;
-  int64_t begin_, end_;
-  int32_t ahead_[kBatch];
-  int64_t own_;
+  int begin_, end_;
+  int32_t own_, ahead_[kBatch];
 };
 
 }  // namespace tq::encode
