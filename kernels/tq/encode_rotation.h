@@ -44,39 +44,44 @@ struct Sums {
   }
 };
 
-// This thread's share of Pi, some pieces at a time: loaded long before it is looked at.
+// This thread's share of Pi, some pieces of a column at a time: loaded long before it is looked at.
 template <int D, int kThreads>
 struct PiPieces {
-  static constexpr int kPieces = D / 4, kAll = D * kPieces;  // of a row, of Pi
-  static constexpr int kOfThread = (kAll + kThreads - 1) / kThreads;
-  static constexpr int kBatch = kOfThread < 8 ? kOfThread : 8;
+  static constexpr int kPieces = D / 4;              // of a row
+  static constexpr int kRows = kThreads / kPieces;   // from a piece to the next one
+  static_assert(kRows % 4 == 0 && (kRows & (kRows - 1)) == 0);
+  static constexpr int kBatch = D / kRows < 8 ? D / kRows : 8;
   Floats4 x[kBatch];
-  // The last ones again where there are no more.
-  DEVICE_FUNCTION static int index(int first, int n) {
-    const int i = first + n * kThreads;
-    return kAll % (kBatch * kThreads) == 0 || i < kAll ? i : kAll - 1;
+  DEVICE_FUNCTION static int row() { return device::thread() / kPieces; }
+  DEVICE_FUNCTION static int column() { return device::thread() % kPieces * 4; }
+  DEVICE_FUNCTION static uint32_t parity(uint32_t bits) {
+    DEVICE_UNROLL
+    for (int by = 8; by > 0; by /= 2) bits ^= bits >> by;
+    return bits & 1;
   }
   DEVICE_FUNCTION void load(const Rotation& pi, int first) {
+    const float* from = pi.data + (first + row()) * pi.stride[0] + column();
     DEVICE_UNROLL
-    for (int n = 0; n < kBatch; ++n) {
-      const int i = index(first, n);
-      x[n] = device::load16<Floats4>(pi.data + i / kPieces * pi.stride[0] + i % kPieces * 4);
-    }
+    for (int n = 0; n < kBatch; ++n)
+      x[n] = device::load16<Floats4>(from + n * kRows * pi.stride[0]);
   }
-  // Not 0: an element differs from magnitude times H.
+  // Not 0: an element of the batch at row `first` differs from magnitude times H. The parity of
+  // (a + b) & c is the sum of both, a and b having no bit in common.
   DEVICE_FUNCTION uint32_t differ(uint32_t magnitude, int first) const {
+    const uint32_t odd = parity((first + row()) & column());
+    const uint32_t low = row() & 1, high = row() >> 1 & 1;
+    const uint32_t wanted[4] = {magnitude ^ odd << 31, magnitude ^ (odd ^ low) << 31,
+                                magnitude ^ (odd ^ high) << 31,
+                                magnitude ^ (odd ^ low ^ high) << 31};
     uint32_t other = 0;
     DEVICE_UNROLL
     for (int n = 0; n < kBatch; ++n) {
-      const uint32_t i = static_cast<uint32_t>(index(first, n)), row = i / kPieces;
-      uint32_t both = row & (i % kPieces * 4);  // parity by halving
+      uint32_t sign = 0;
       DEVICE_UNROLL
-      for (int by = 4; by > 0; by /= 2) both ^= both >> by;
-      const uint32_t odd = both & 1, low = odd ^ (row & 1), high = row >> 1 & 1;
-      const uint32_t sign[4] = {odd, low, odd ^ high, low ^ high};
+      for (int bit = 1; bit < kBatch; bit *= 2)
+        if (n & bit) sign ^= (column() & (bit * kRows)) ? 0x80000000u : 0;
       DEVICE_UNROLL
-      for (int e = 0; e < 4; ++e)
-        other |= device::bit_cast<uint32_t>(x[n].x[e]) ^ magnitude ^ sign[e] << 31;
+      for (int e = 0; e < 4; ++e) other |= device::bit_cast<uint32_t>(x[n].x[e]) ^ wanted[e] ^ sign;
     }
     return other;
   }
@@ -85,14 +90,14 @@ struct PiPieces {
 template <int D, int kThreads>
 DEVICE_FUNCTION bool may_be_hadamard(const Rotation& pi, PiPieces<D, kThreads>& pieces,
                                      float magnitude) {
-  using Pieces = PiPieces<D, kThreads>;
+  constexpr int kStep = PiPieces<D, kThreads>::kBatch * PiPieces<D, kThreads>::kRows;
   const uint32_t bits = device::bit_cast<uint32_t>(magnitude);
   uint32_t other = bits >= 0x7f800000u || bits < 0x00800000u;  // negative, not finite, tiny
   DEVICE_ROLLED
-  for (int first = device::thread();;) {
+  for (int first = 0;;) {
     other |= pieces.differ(bits, first);
-    first += Pieces::kBatch * kThreads;
-    if (first >= Pieces::kAll) break;
+    first += kStep;
+    if (first >= D) break;
     pieces.load(pi, first);
   }
   return other == 0;

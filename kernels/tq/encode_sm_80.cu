@@ -47,7 +47,7 @@ encode_centroids(Params p) {
                          place_of(p, share.last - 1).token + 1);
   const float magnitude = p.s.pi.data[0];
   PiPieces<D, kBlock> pieces;
-  pieces.load(p.s.pi, device::thread());
+  pieces.load(p.s.pi, 0);
   if (device::wave() == device::waves() - 1)
     fill_bins(device::data(all_bins), p.s.centroids, 1 << p.s.format.key_bits);
   if (device::lane() == 0) list->count = 0;
