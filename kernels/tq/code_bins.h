@@ -31,11 +31,13 @@ DEVICE_FUNCTION uint32_t marked(float x, uint32_t mark) {
   return (bits & 0x80000000u) | ((magnitude - mark + 8) & ~15u) | mark;
 }
 
-// A wave of kBins lanes.
-DEVICE_FUNCTION void fill_bins(CodeBins* bins, const Codebook& book, int levels) {
+// By a wave of kBins lanes; `mine`: what load_midpoint gave this lane.
+DEVICE_FUNCTION float load_midpoint(const Codebook& book, int levels) {
+  return midpoint(book, device::min(device::lane(), levels - 2));
+}
+DEVICE_FUNCTION void fill_bins(CodeBins* bins, float mine, int levels) {
   const int b = device::lane();
   const int count = levels - 1;
-  const float mine = midpoint(book, b < count ? b : count - 1);
   if (b < count) bins->midpoint[b] = mine;
   const float low = device::shuffle(mine, 0), high = device::shuffle(mine, count - 1);
   const float width = (high - low) / (kBins - 1);

@@ -20,32 +20,35 @@ struct KeyScales {
   bool hard[2];    // takes the definition's path
 };
 
-// Squares of the keys from sums of H.
+// Squares of the keys from sums of H. Several sums: no chain of additions.
 template <int D>
 DEVICE_FUNCTION void square_sums(const Sums<D>& sums, float (&squares)[2]) {
   DEVICE_UNROLL
   for (int c = 0; c < 2; ++c) {
-    float x = 0;
+    float x[4] = {};
     DEVICE_UNROLL
     for (int t = 0; t < D / 64; ++t) DEVICE_UNROLL
-    for (int e = 0; e < kGroup; ++e) x = device::fma(sums.get(t, c, e), sums.get(t, c, e), x);
+    for (int e = 0; e < kGroup; ++e)
+      x[e % 4] = device::fma(sums.get(t, c, e), sums.get(t, c, e), x[e % 4]);
+    float all = (x[0] + x[1]) + (x[2] + x[3]);
     DEVICE_UNROLL
-    for (int mask = 4; mask < device::kWave; mask *= 2) x += device::shuffle_xor(x, mask);
-    squares[c] = x * (1.0f / D);
+    for (int mask = 4; mask < device::kWave; mask *= 2) all += device::shuffle_xor(all, mask);
+    squares[c] = all * (1.0f / D);
   }
 }
 // Of the keys as they were loaded.
 template <class T, int kLoads>
 DEVICE_FUNCTION void square_keys(const Piece<T> (&key)[kLoads], float (&squares)[2]) {
-  float x = 0;
+  float x[4] = {};
   DEVICE_UNROLL
   for (int i = 0; i < kLoads; ++i) DEVICE_UNROLL
   for (int e = 0; e < kGroup; ++e)
-    x = device::fma(element_of<T>(key[i], e), element_of<T>(key[i], e), x);
+    x[e % 4] = device::fma(element_of<T>(key[i], e), element_of<T>(key[i], e), x[e % 4]);
+  float all = (x[0] + x[1]) + (x[2] + x[3]);
   DEVICE_UNROLL
-  for (int mask = 1; mask < 4; mask *= 2) x += device::shuffle_xor(x, mask);
+  for (int mask = 1; mask < 4; mask *= 2) all += device::shuffle_xor(all, mask);
   DEVICE_UNROLL
-  for (int c = 0; c < 2; ++c) squares[c] = device::shuffle(x, 4 * (2 * member() + c));
+  for (int c = 0; c < 2; ++c) squares[c] = device::shuffle(all, 4 * (2 * member() + c));
 }
 
 // `squares` of the keys, `unit` of the sums. Norms to the stage.

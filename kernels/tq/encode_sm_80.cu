@@ -48,53 +48,55 @@ encode_centroids(Params p) {
   const float magnitude = p.s.pi.data[0];
   PiPieces<D, kBlock> pieces;
   pieces.load(p.s.pi, 0);
-  if (device::wave() == device::waves() - 1)
-    fill_bins(device::data(all_bins), p.s.centroids, 1 << p.s.format.key_bits);
+  const int levels = 1 << p.s.format.key_bits;
+  const bool fills = device::wave() == device::waves() - 1;
+  const float mine = fills ? load_midpoint(p.s.centroids, levels) : 0;
   if (device::lane() == 0) list->count = 0;
+  device::sync_block();
+  last_writer.enter();
+  const bool differs = !may_be_hadamard(p.s.pi, pieces, magnitude);
+  const bool hadamard = !device::sync_block_any(differs);
+  last_writer.scan();
+  if (fills) fill_bins(device::data(all_bins), mine, levels);
+  MatrixPi matrix{factors, 0, magnitude};
+  if constexpr (kHasMatrix<T, D>)
+    if (!hadamard && p.matrix_bytes) matrix = split_matrix<T, D>(p.s.pi, factors, scratch);
+  device::sync_block();
+  last_writer.settle();
+  device::sync_block();
+
   HardVectors hard;
   if (first < share.last) hard.add_value(0, !encode_values<T, true>(p, value, slot));
   Walk now = at;
   at = next_of(p, at);
   if (kEarly && first + step < share.last) load_eight<T, true>(p, p.s.value, at, value);
-  const bool differs = !may_be_hadamard(p.s.pi, pieces, magnitude);
-  const bool hadamard = !device::sync_block_any(differs);
-
-  MatrixPi matrix{factors, 0, magnitude};
-  float close = close_to_midpoints(bins, kHadamardError, kHadamardScaling);
-  if constexpr (kHasMatrix<T, D>)
-    if (!hadamard && p.matrix_bytes) {
-      matrix = split_matrix<T, D>(p.s.pi, factors, scratch);
-      close = close_to_midpoints(bins, kMatrixError<T, D>, kMatrixScaling);
-    }
+  const float close =
+      matrix.parts ? close_to_midpoints(bins, kMatrixError<T, D>, kMatrixScaling)
+                   : close_to_midpoints(bins, kHadamardError, kHadamardScaling);
   const bool defined = (!hadamard && !matrix.parts) || !usable(bins, close);
   const float table = device::bit_cast<float>(bins.bin[device::lane()]);
   uint32_t factor[4];
   hadamard16<T>(factor);
-  for (int round = 0;; ++round) {
-    const bool work = first < share.last;
+  for (int round = 0; first < share.last; ++round) {
     const bool more = first + step < share.last;
-    if (work) {
-      Sums<D> sums;
-      float squares[2];
-      if (hadamard || !kHasMatrix<T, D>) {
-        rotate_by_hadamard<T, D>(factor, key, sums);
-        square_sums(sums, squares);
-      } else if constexpr (kHasMatrix<T, D>) {
-        square_keys<T>(key, squares);
-        rotate_by_matrix<T, D>(matrix, key, sums);
-      }
-      if (kEarly && more) load_eight<T, true>(p, p.s.key, at, key);
-      const KeyScales k = scale_keys(p, sums, squares, matrix.unit, close, stage);
-      encode_sums(p, bins, table, sums, k, stage, list);
-      if (!kEarly && more) {
-        load_eight<T, true>(p, p.s.value, at, value);
-        load_eight<T, true>(p, p.s.key, at, key);
-      }
-      const bool settled = settle_near<T, D>(p, bins, now, list, stage);
-      hard.add_key(round, is_hard(k) || !settled || defined);
+    Sums<D> sums;
+    float squares[2];
+    if (hadamard || !kHasMatrix<T, D>) {
+      rotate_by_hadamard<T, D>(factor, key, sums);
+      square_sums(sums, squares);
+    } else if constexpr (kHasMatrix<T, D>) {
+      square_keys<T>(key, squares);
+      rotate_by_matrix<T, D>(matrix, key, sums);
     }
-    if (round == 0) last_writer.collect();
-    if (!work) break;
+    if (kEarly && more) load_eight<T, true>(p, p.s.key, at, key);
+    const KeyScales k = scale_keys(p, sums, squares, matrix.unit, close, stage);
+    encode_sums(p, bins, table, sums, k, stage, list);
+    if (!kEarly && more) {
+      load_eight<T, true>(p, p.s.value, at, value);
+      load_eight<T, true>(p, p.s.key, at, key);
+    }
+    const bool settled = settle_near<T, D>(p, bins, now, list, stage);
+    hard.add_key(round, is_hard(k) || !settled || defined);
     write_eight(p, writer, share, first, now, stage);
     first += step;
     if (!more) break;
@@ -128,24 +130,24 @@ encode_fp8s(Params p) {
   LastWriter last_writer(p.s, *device::data(writers), share.token,
                          place_of(p, share.last - 1).token + 1);
   device::sync_block();
+  last_writer.enter();
+  device::sync_block();
+  last_writer.scan();
+  device::sync_block();
+  last_writer.settle();
+  device::sync_block();
   HardVectors hard;
-  for (int round = 0;; ++round) {
-    const bool work = first < share.last;
+  for (int round = 0; first < share.last; ++round) {
     const bool more = first + step < share.last;
     const Walk now = at;
     at = next_of(p, at);
-    if (work) {
-      hard.add_value(round, !encode_values<T, kExactly>(p, value, slot));
-      if (kEarly && more) load_eight<T, kExactly>(p, p.s.value, at, value);
-      hard.add_key(round, !encode_fp8_keys<T, kExactly>(p, key, slot));
-      if (!kEarly && more) load_eight<T, kExactly>(p, p.s.value, at, value);
-      if (more) load_eight<T, kExactly>(p, p.s.key, at, key);
-    }
-    if (round == 0) last_writer.collect();
-    if (!work) break;
+    hard.add_value(round, !encode_values<T, kExactly>(p, value, slot));
+    if (kEarly && more) load_eight<T, kExactly>(p, p.s.value, at, value);
+    hard.add_key(round, !encode_fp8_keys<T, kExactly>(p, key, slot));
+    if (!kEarly && more) load_eight<T, kExactly>(p, p.s.value, at, value);
+    if (more) load_eight<T, kExactly>(p, p.s.key, at, key);
     write_eight(p, writer, share, first, now, stage);
     first += step;
-    if (!more) break;
   }
   settle_hard(p, writer, share, hard);
 }

@@ -30,14 +30,18 @@ DEVICE_FUNCTION int first_entry(int32_t slot) {
 }
 DEVICE_FUNCTION uint32_t filter_bit(int32_t slot) { return 1u << (hash_of_slot(slot) >> 17 & 31); }
 
-// Tokens [begin, end) are the block's, kWriterTokens at most.
+// Tokens [begin, end) are the block's, kWriterTokens at most. All threads of the block take all
+// steps, with a barrier after each of them; then `wanted` is written.
 class LastWriter {
  public:
-  // Reads ahead and clears the tables. All threads of the block; a barrier has to follow.
+  // Reads ahead and clears the tables.
   DEVICE_FUNCTION LastWriter(const Source& s, WriterTables& tables, int begin, int end)
       : s_(s), t_(tables), begin_(begin), end_(end) {
+    const int token = begin_ + device::thread();
+    own_ = token < end_ ? load_index(s_.slot_mapping.data, s_.slot_mapping.dtype,
+                                     token * s_.slot_mapping.stride[0])
+                        : kNoSlot;
     fetch(end_ + device::thread());
-    own_ = begin_ + device::thread() < end_ ? wanted_slot(begin_ + device::thread()) : kNoSlot;
     DEVICE_ROLLED
     for (int i = device::thread(); i < kWriterEntries; i += device::threads()) {
       t_.filter[i] = 0;
@@ -45,14 +49,14 @@ class LastWriter {
       t_.tokens[i] = -1;
     }
   }
-  // All threads of the block. Contains barriers; `wanted` is written when it returns.
-  DEVICE_FUNCTION void collect() {
-    enter(own_, begin_ + device::thread());
+  DEVICE_FUNCTION void enter() {
+    if (!in_cache(s_, own_)) own_ = kNoSlot;
+    enter(static_cast<int32_t>(own_), begin_ + device::thread());
     DEVICE_ROLLED
-    for (int t = begin_ + device::thread() + device::threads(); t < end_;
-         t += device::threads())
+    for (int t = begin_ + device::thread() + device::threads(); t < end_; t += device::threads())
       enter(wanted_slot(t), t);
-    device::sync_block();
+  }
+  DEVICE_FUNCTION void scan() {
     DEVICE_ROLLED
     for (int t = end_ + device::thread(); t < s_.tokens;) {
       uint32_t hits = 0;
@@ -63,15 +67,14 @@ class LastWriter {
       for (int i = 0; hits >> i; ++i)
         if (hits >> i & 1) take(t + i * device::threads());
       t += device::threads() * kBatch;
-      fetch(t);
+      if (t < s_.tokens) fetch(t);
     }
-    device::sync_block();
-    settle(own_, begin_ + device::thread());
+  }
+  DEVICE_FUNCTION void settle() {
+    settle(static_cast<int32_t>(own_), begin_ + device::thread());
     DEVICE_ROLLED
-    for (int t = begin_ + device::thread() + device::threads(); t < end_;
-         t += device::threads())
+    for (int t = begin_ + device::thread() + device::threads(); t < end_; t += device::threads())
       settle(wanted_slot(t), t);
-    device::sync_block();
   }
 
  private:
@@ -127,7 +130,8 @@ class LastWriter {
   const Source& s_;
   WriterTables& t_;
   int begin_, end_;
-  int32_t own_, ahead_[kBatch];
+  int64_t own_;
+  int32_t ahead_[kBatch];
 };
 
 }  // namespace tq::encode
