@@ -28,10 +28,6 @@ DEVICE_FUNCTION Walk next_of(const Params& p, const Walk& w) {
   }
   return {device::min(token, p.tokens - 1), head};
 }
-DEVICE_FUNCTION int64_t source_at(const Strided<3>& t, int token, int head) {
-  return token * t.stride[0] + head * t.stride[1];
-}
-
 // kLoads pieces of 8 elements a lane. Unless the head size is kExactly 32 kLoads, the last piece is
 // read again by lanes that have none of their own.
 template <bool kExactly>
@@ -40,9 +36,9 @@ DEVICE_FUNCTION int piece_of(const Params& p, int i) {
   return kExactly ? piece : device::min(piece, p.s.format.head_dim / kGroup - 1);
 }
 template <class T, bool kExactly, int kLoads>
-DEVICE_FUNCTION void load_eight(const Params& p, const Strided<3>& from, const Walk& w,
+DEVICE_FUNCTION void load_eight(const Params& p, const Rows& from, const Walk& w,
                                 Piece<T> (&x)[kLoads]) {
-  const T* row = static_cast<const T*>(from.data) + source_at(from, w.token, w.head);
+  const T* row = static_cast<const T*>(from.data) + from.offset(w.token, w.head);
   if constexpr (kExactly) row += member() * kGroup;
   DEVICE_UNROLL
   for (int i = 0; i < kLoads; ++i) {
@@ -192,13 +188,13 @@ DEVICE_FUNCTION void encode_by_definition(const Params& p, const WriterTables& w
   const int64_t target = find_target(p, writer, share, at.token, at.head);
   if (target == kMasked) return;
   const Slot slot = slot_at(p.s.cache, target);
-  const int64_t from = source_at(p.s.key, at.token, at.head);
+  const int64_t from = p.key.offset(at.token, at.head);
   if (key && p.s.format.fp8)
     encode_fp8_key(p.s, slot, from, device::lane(), kGroup);
   else if (key)
     encode_centroid_key(p.s, slot, from, device::lane(), kGroup);
   if (value)
-    encode_value(p.s, slot, source_at(p.s.value, at.token, at.head), device::lane(), kGroup);
+    encode_value(p.s, slot, p.value.offset(at.token, at.head), device::lane(), kGroup);
 }
 DEVICE_FUNCTION void settle_hard(const Params& p, const WriterTables& writer, const Share& share,
                                  const HardVectors& hard) {

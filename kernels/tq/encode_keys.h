@@ -182,7 +182,7 @@ DEVICE_FUNCTION bool settle_near(const Params& p, const CodeBins& bins, const Wa
   device::sync_wave();
   const int count = list->count;
   if (count == 0) return true;
-  const int64_t source = source_at(p.s.key, w.token, w.head);
+  const int64_t source = p.key.offset(w.token, w.head);
   const bool full = count > kNearRoom;
   DEVICE_ROLLED
   for (int n = 0; n < count && !full; ++n) {

@@ -12,6 +12,8 @@
 // decide it (some of ten thousand) is rotated again in double, by the whole wave. Vectors that are
 // not finite, beyond f16, tiny, or whose squares leave fp32 take the definition's path
 // (encode_item.h), and so do the keys of a Pi that neither way of encode_rotation.h serves.
+#include <cstdlib>
+
 #include "tq/encode_keys.h"
 
 namespace tq::encode {
@@ -40,8 +42,8 @@ encode_centroids(Params p) {
   Walk at = walk_from(p, first);
   Piece<T> key[D / 32], value[D / 32];
   if (first < share.last) {
-    load_eight<T, true>(p, p.s.value, at, value);
-    load_eight<T, true>(p, p.s.key, at, key);
+    load_eight<T, true>(p, p.value, at, value);
+    load_eight<T, true>(p, p.key, at, key);
   }
   LastWriter last_writer(p.s, *device::data(writers), share.token,
                          place_of(p, share.last - 1).token + 1);
@@ -69,7 +71,7 @@ encode_centroids(Params p) {
   if (first < share.last) hard.add_value(0, !encode_values<T, true>(p, value, slot));
   Walk now = at;
   at = next_of(p, at);
-  if (kEarly && first + step < share.last) load_eight<T, true>(p, p.s.value, at, value);
+  if (kEarly && first + step < share.last) load_eight<T, true>(p, p.value, at, value);
   const float close =
       matrix.parts ? close_to_midpoints(bins, kMatrixError<T, D>, kMatrixScaling)
                    : close_to_midpoints(bins, kHadamardError, kHadamardScaling);
@@ -88,12 +90,12 @@ encode_centroids(Params p) {
       square_keys<T>(key, squares);
       rotate_by_matrix<T, D>(matrix, key, sums);
     }
-    if (kEarly && more) load_eight<T, true>(p, p.s.key, at, key);
+    if (kEarly && more) load_eight<T, true>(p, p.key, at, key);
     const KeyScales k = scale_keys(p, sums, squares, matrix.unit, close, stage);
     encode_sums(p, bins, table, sums, k, stage, list);
     if (!kEarly && more) {
-      load_eight<T, true>(p, p.s.value, at, value);
-      load_eight<T, true>(p, p.s.key, at, key);
+      load_eight<T, true>(p, p.value, at, value);
+      load_eight<T, true>(p, p.key, at, key);
     }
     const bool settled = settle_near<T, D>(p, bins, now, list, stage);
     hard.add_key(round, is_hard(k) || !settled || defined);
@@ -103,7 +105,7 @@ encode_centroids(Params p) {
     hard.add_value(round + 1, !encode_values<T, true>(p, value, slot));
     now = at;
     at = next_of(p, at);
-    if (kEarly && first + step < share.last) load_eight<T, true>(p, p.s.value, at, value);
+    if (kEarly && first + step < share.last) load_eight<T, true>(p, p.value, at, value);
   }
   settle_hard(p, writer, share, hard);
 }
@@ -124,8 +126,8 @@ encode_fp8s(Params p) {
   Walk at = walk_from(p, first);
   Piece<T> key[kLoads], value[kLoads];
   if (first < share.last) {
-    load_eight<T, kExactly>(p, p.s.value, at, value);
-    load_eight<T, kExactly>(p, p.s.key, at, key);
+    load_eight<T, kExactly>(p, p.value, at, value);
+    load_eight<T, kExactly>(p, p.key, at, key);
   }
   LastWriter last_writer(p.s, *device::data(writers), share.token,
                          place_of(p, share.last - 1).token + 1);
@@ -142,10 +144,10 @@ encode_fp8s(Params p) {
     const Walk now = at;
     at = next_of(p, at);
     hard.add_value(round, !encode_values<T, kExactly>(p, value, slot));
-    if (kEarly && more) load_eight<T, kExactly>(p, p.s.value, at, value);
+    if (kEarly && more) load_eight<T, kExactly>(p, p.value, at, value);
     hard.add_key(round, !encode_fp8_keys<T, kExactly>(p, key, slot));
-    if (!kEarly && more) load_eight<T, kExactly>(p, p.s.value, at, value);
-    if (more) load_eight<T, kExactly>(p, p.s.key, at, key);
+    if (!kEarly && more) load_eight<T, kExactly>(p, p.value, at, value);
+    if (more) load_eight<T, kExactly>(p, p.key, at, key);
     write_eight(p, writer, share, first, now, stage);
     first += step;
   }
@@ -163,8 +165,12 @@ struct Encode {
   static void need_rows16(const Strided<3>& t, const char* what) {
     const int64_t elements = 16 / static_cast<int64_t>(toolkit::bytes_of(t.dtype));
     need(aligned16(t.data) && t.stride[2] == 1 && t.stride[0] % elements == 0 &&
-             t.stride[1] % elements == 0,
+             t.stride[1] % elements == 0 && std::abs(t.stride[0]) <= INT32_MAX &&
+             std::abs(t.stride[1]) <= INT32_MAX,
          what);
+  }
+  static Rows rows_of(const Strided<3>& t) {
+    return {t.data, static_cast<int>(t.stride[0]), static_cast<int>(t.stride[1])};
   }
   static uint64_t workspace(const toolkit::Args& a) {
     const Source s = source_of(a);
@@ -182,8 +188,8 @@ struct Encode {
     need(s.cache.blocks * s.cache.page <= INT32_MAX, "a cache of at most 2147483647 slots a head");
     need(std::min(s.tokens, kMostTokens) <= INT32_MAX / 2 / s.heads, "at most 1073741823 vectors");
     need(s.key.dtype == s.value.dtype, "keys and values of one type");
-    need_rows16(s.key, "keys whose rows are contiguous and aligned to 16 bytes");
-    need_rows16(s.value, "values whose rows are contiguous and aligned to 16 bytes");
+    need_rows16(s.key, "keys whose rows are contiguous, aligned to 16 bytes and less than 2^31 apart");
+    need_rows16(s.value, "values whose rows are contiguous, aligned to 16 bytes and less than 2^31 apart");
     if (!f.fp8)
       need(aligned16(s.pi.data) && s.pi.stride[1] == 1 && s.pi.stride[0] % 4 == 0,
            "a Pi whose rows are contiguous and aligned to 16 bytes");
@@ -194,6 +200,8 @@ struct Encode {
   static void start(Kernel kernel, const Source& s, int threads, int matrix_bytes, void* stream) {
     Params p{};
     p.s = s;
+    p.key = rows_of(s.key);
+    p.value = rows_of(s.value);
     p.stage = stage_format(s.cache, s.format, s.heads, kEight);
     p.stage_bytes = (kEight * p.stage.used + 15) / 16 * 16;
     p.heads = static_cast<int>(s.heads);

@@ -29,8 +29,18 @@ inline constexpr bool kHasMatrix = !std::is_same_v<T, float> && kDim <= 128;
 inline constexpr float kWhole =
     8388608;  // 2^23: adding it rounds to a whole number, in the low bits
 
+// Keys or values; strides in elements, below 2^31: a multiplication is one instruction then.
+struct Rows {
+  const void* data;
+  int of_token, of_head;
+  DEVICE_FUNCTION int64_t offset(int token, int head) const {
+    return int64_t{token} * of_token + int64_t{head} * of_head;
+  }
+};
+
 struct Params {
   Source s;
+  Rows key, value;
   StageFormat stage;
   int stage_bytes;   // of a wave
   int matrix_bytes;  // room in shared memory for a Pi that is no Hadamard matrix; 0: none
