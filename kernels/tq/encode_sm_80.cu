@@ -40,26 +40,28 @@ encode_centroids(Params p) {
   const Share share = share_of_block(p);
   int first = share.first + device::wave() * kEight;
   Walk at = walk_from(p, first);
+  // What all blocks wait for first: behind the vectors of the whole device it would come late.
+  LastWriter last_writer(p.s, *device::data(writers), share.token,
+                         place_of(p, share.last - 1).token + 1);
+  const int levels = 1 << p.s.format.key_bits;
+  const bool fills = device::wave() == device::waves() - 1;
+  const float mine = fills ? load_midpoint(p.s.centroids, levels) : 0;
+  const float magnitude = p.s.pi.data[0];
+  PiPieces<D, kBlock> pieces;
+  pieces.load(p.s.pi, 0);
   Piece<T> key[D / 32], value[D / 32];
   if (first < share.last) {
     load_eight<T, true>(p, p.value, at, value);
     load_eight<T, true>(p, p.key, at, key);
   }
-  LastWriter last_writer(p.s, *device::data(writers), share.token,
-                         place_of(p, share.last - 1).token + 1);
-  const float magnitude = p.s.pi.data[0];
-  PiPieces<D, kBlock> pieces;
-  pieces.load(p.s.pi, 0);
-  const int levels = 1 << p.s.format.key_bits;
-  const bool fills = device::wave() == device::waves() - 1;
-  const float mine = fills ? load_midpoint(p.s.centroids, levels) : 0;
   if (device::lane() == 0) list->count = 0;
+  last_writer.clear();
   device::sync_block();
+  if (fills) fill_bins(device::data(all_bins), mine, levels);
   last_writer.enter();
   const bool differs = !may_be_hadamard(p.s.pi, pieces, magnitude);
   const bool hadamard = !device::sync_block_any(differs);
   last_writer.scan();
-  if (fills) fill_bins(device::data(all_bins), mine, levels);
   MatrixPi matrix{factors, 0, magnitude};
   if constexpr (kHasMatrix<T, D>)
     if (!hadamard && p.matrix_bytes) matrix = split_matrix<T, D>(p.s.pi, factors, scratch);
@@ -124,13 +126,14 @@ encode_fp8s(Params p) {
   const Share share = share_of_block(p);
   int first = share.first + device::wave() * kEight;
   Walk at = walk_from(p, first);
+  LastWriter last_writer(p.s, *device::data(writers), share.token,
+                         place_of(p, share.last - 1).token + 1);
   Piece<T> key[kLoads], value[kLoads];
   if (first < share.last) {
     load_eight<T, kExactly>(p, p.value, at, value);
     load_eight<T, kExactly>(p, p.key, at, key);
   }
-  LastWriter last_writer(p.s, *device::data(writers), share.token,
-                         place_of(p, share.last - 1).token + 1);
+  last_writer.clear();
   device::sync_block();
   last_writer.enter();
   device::sync_block();
@@ -213,7 +216,6 @@ struct Encode {
     const int waves = threads / device::kWave, step = waves * kEight;
     p.step_tokens = step / p.heads;
     p.step_heads = step % p.heads;
-    p.pages_join = s.cache.stride[0] == s.cache.page * s.cache.stride[1];
     p.words = p.stage.used % 4 == 0;
     const int levels = (1 << s.format.value_bits) - 1;
     p.value_radix = levels + 1;

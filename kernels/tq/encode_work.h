@@ -48,7 +48,6 @@ struct Params {
   int vectors;       // N * Hk
   int heads, tokens;
   int step_tokens, step_heads;  // from a piece of a wave to its next one
-  bool pages_join;              // the tokens of the cache follow each other
   bool words;                   // fields of the stage are aligned to 4 bytes
   float value_levels, value_levels_inverse;
   uint32_t value_radix;
@@ -77,12 +76,8 @@ DEVICE_FUNCTION Share share_of_block(const Params& p) {
 // The slot of a token of the block in the cache, kMasked: not to be written.
 DEVICE_FUNCTION int64_t find_target(const Params& p, const WriterTables& writer,
                                     const Share& share, int token, int head) {
-  const int32_t slot = writer.wanted[token - share.token];
-  if (slot < 0) return kMasked;
-  if (p.pages_join) return slot_offset(p.s.cache, 0, slot, head);
-  const uint32_t page = static_cast<uint32_t>(p.s.cache.page);
-  const uint32_t block = static_cast<uint32_t>(slot) / page;
-  return slot_offset(p.s.cache, block, slot - int64_t{block} * page, head);
+  const int64_t target = writer.target[token - share.token];
+  return target == kMasked ? kMasked : target + head * p.s.cache.stride[2];
 }
 
 // 8 elements.

@@ -19,7 +19,7 @@ struct WriterTables {
   uint32_t filter[kWriterEntries];  // bits of the block's slots: nearly no other slot hits one
   int32_t slots[kWriterEntries];
   int32_t tokens[kWriterEntries];  // the last token of the slot
-  int32_t wanted[kWriterTokens];   // the slot that a token of the block writes, kNoSlot: none
+  int64_t target[kWriterTokens];   // where a token of the block writes head 0; kMasked: nowhere
 };
 
 DEVICE_FUNCTION uint32_t hash_of_slot(int32_t slot) {
@@ -31,10 +31,10 @@ DEVICE_FUNCTION int first_entry(int32_t slot) {
 DEVICE_FUNCTION uint32_t filter_bit(int32_t slot) { return 1u << (hash_of_slot(slot) >> 17 & 31); }
 
 // Tokens [begin, end) are the block's, kWriterTokens at most. All threads of the block take all
-// steps, with a barrier after each of them; then `wanted` is written.
+// steps, clear() first, with a barrier after each of them; then `target` is written.
 class LastWriter {
  public:
-  // Reads ahead and clears the tables.
+  // Reads ahead.
   DEVICE_FUNCTION LastWriter(const Source& s, WriterTables& tables, int begin, int end)
       : s_(s), t_(tables), begin_(begin), end_(end) {
     const int token = begin_ + device::thread();
@@ -42,6 +42,8 @@ class LastWriter {
                                      token * s_.slot_mapping.stride[0])
                         : kNoSlot;
     fetch(end_ + device::thread());
+  }
+  DEVICE_FUNCTION void clear() {
     DEVICE_ROLLED
     for (int i = device::thread(); i < kWriterEntries; i += device::threads()) {
       t_.filter[i] = 0;
@@ -123,8 +125,13 @@ class LastWriter {
   }
   DEVICE_FUNCTION void settle(int32_t slot, int token) {
     if (token >= end_) return;
-    const bool last = slot >= 0 && t_.tokens[find(slot)] == token;
-    t_.wanted[token - begin_] = last ? slot : kNoSlot;
+    int64_t target = kMasked;
+    if (slot >= 0 && t_.tokens[find(slot)] == token) {
+      const uint32_t page = static_cast<uint32_t>(s_.cache.page);
+      const uint32_t block = static_cast<uint32_t>(slot) / page;
+      target = slot_offset(s_.cache, block, slot - int64_t{block} * page, 0);
+    }
+    t_.target[token - begin_] = target;
   }
 
   const Source& s_;
