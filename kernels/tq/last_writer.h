@@ -87,13 +87,14 @@ class LastWriter {
   }
   // Low words are enough to look for.
   DEVICE_FUNCTION void fetch(int t) {
-    const auto* mapping = static_cast<const uint8_t*>(s_.slot_mapping.data);
-    const int64_t step = s_.slot_mapping.stride[0] * (s_.slot_mapping.dtype == TK_I64 ? 8 : 4);
+    const int64_t bytes = s_.slot_mapping.stride[0] * (s_.slot_mapping.dtype == TK_I64 ? 8 : 4);
+    const auto* at = static_cast<const uint8_t*>(s_.slot_mapping.data) + t * bytes;
+    const int64_t step = device::threads() * bytes;
     DEVICE_UNROLL
     for (int i = 0; i < kBatch; ++i) {
-      const int at = t + i * device::threads();
-      ahead_[i] =
-          at < s_.tokens ? *reinterpret_cast<const int32_t*>(mapping + at * step) : kNoSlot;
+      const bool there = t + i * device::threads() < s_.tokens;
+      ahead_[i] = there ? *reinterpret_cast<const int32_t*>(at) : kNoSlot;
+      at += step;
     }
   }
   // The entry of a slot, -1: none.
