@@ -97,7 +97,8 @@ DEVICE_FUNCTION Ends find_ends(const Floats8 (&x)[kLoads]) {
   return {low, high, zero == 0};
 }
 
-// Codes of the value of these lanes to its slot in the stage. False: it takes the definition's path.
+// Codes of the value of these lanes to its slot in the stage. False: it takes the definition's
+// path.
 template <class T, bool kExactly, int kLoads>
 DEVICE_FUNCTION bool encode_values(const Params& p, const Piece<T> (&x)[kLoads], uint8_t* slot) {
   const SlotFormat& f = p.s.format;
@@ -172,17 +173,17 @@ DEVICE_FUNCTION bool encode_fp8_keys(const Params& p, const Piece<T> (&x)[kLoads
 // Vectors that take the definition's path, after everything else: what a wave has written for them
 // is written again. A round is a turn of the wave's loop.
 struct HardVectors {
-  uint32_t keys = 0, values = 0;  // of this lane's vectors; bits: rounds
+  uint32_t of_lane = 0;  // of this lane's vectors: bit 2 * round for keys, the next one for values
   DEVICE_FUNCTION void add_key(int round, bool key) {
-    keys |= static_cast<uint32_t>(key) << round;
+    of_lane |= static_cast<uint32_t>(key) << (2 * round);
   }
   DEVICE_FUNCTION void add_value(int round, bool value) {
-    values |= static_cast<uint32_t>(value) << round;
+    of_lane |= static_cast<uint32_t>(value) << (2 * round + 1);
   }
 };
+static_assert(2 * kMostRounds <= 32);
 DEVICE_FUNCTION void encode_by_definition(const Params& p, const WriterTables& writer,
-                                          const Share& share, int vector, bool key,
-                                          bool value) {
+                                          const Share& share, int vector, bool key, bool value) {
   if ((!key && !value) || device::lane() * kGroup >= p.s.format.head_dim) return;
   const Place at = place_of(p, vector);
   const int64_t target = find_target(p, writer, share, at.token, at.head);
@@ -193,22 +194,20 @@ DEVICE_FUNCTION void encode_by_definition(const Params& p, const WriterTables& w
     encode_fp8_key(p.s, slot, from, device::lane(), kGroup);
   else if (key)
     encode_centroid_key(p.s, slot, from, device::lane(), kGroup);
-  if (value)
-    encode_value(p.s, slot, p.value.offset(at.token, at.head), device::lane(), kGroup);
+  if (value) encode_value(p.s, slot, p.value.offset(at.token, at.head), device::lane(), kGroup);
 }
 DEVICE_FUNCTION void settle_hard(const Params& p, const WriterTables& writer, const Share& share,
                                  const HardVectors& hard) {
-  if (!device::any((hard.keys | hard.values) != 0)) return;
+  if (!device::any(hard.of_lane != 0)) return;
   device::sync_wave();
   int first = share.first + device::wave() * kEight;
   DEVICE_ROLLED
   for (int round = 0; first < share.last; ++round) {
     DEVICE_ROLLED
     for (int v = 0; v < kEight; ++v) {
-      const bool key = device::shuffle(hard.keys, 4 * v) >> round & 1;
-      const bool value = device::shuffle(hard.values, 4 * v) >> round & 1;
+      const uint32_t bits = device::shuffle(hard.of_lane, 4 * v) >> (2 * round);
       if (first + v < p.vectors)
-        encode_by_definition(p, writer, share, first + v, key, value);
+        encode_by_definition(p, writer, share, first + v, bits & 1, bits & 2);
     }
     first += device::waves() * kEight;
   }

@@ -76,8 +76,7 @@ DEVICE_FUNCTION KeyScales scale_keys(const Params& p, const Sums<D>& sums,
       for (int e = 0; e < kGroup; ++e) most = most == 0 ? sums.get(t, c, e) : most;
       int other = most != 0;
       DEVICE_UNROLL
-      for (int mask = 4; mask < device::kWave; mask *= 2)
-        other |= device::shuffle_xor(other, mask);
+      for (int mask = 4; mask < device::kWave; mask *= 2) other |= device::shuffle_xor(other, mask);
       if (!k.hard[c]) continue;
       k.unit[c] = 0;
       k.close[c] = -1;

@@ -47,8 +47,8 @@ struct Sums {
 // This thread's share of Pi, some pieces of a column at a time: loaded long before it is looked at.
 template <int D, int kThreads>
 struct PiPieces {
-  static constexpr int kPieces = D / 4;              // of a row
-  static constexpr int kRows = kThreads / kPieces;   // from a piece to the next one
+  static constexpr int kPieces = D / 4;             // of a row
+  static constexpr int kRows = kThreads / kPieces;  // from a piece to the next one
   static_assert(kRows % 4 == 0 && (kRows & (kRows - 1)) == 0);
   static constexpr int kBatch = D / kRows < 8 ? D / kRows : 8;
   Floats4 x[kBatch];
@@ -209,8 +209,7 @@ DEVICE_FUNCTION MatrixPi split_matrix(const Rotation& pi, Halves8* factors, Scra
     DEVICE_UNROLL
     for (int r = 0; r < 4; ++r) {
       const int row = Sums<D>::piece(tile / 4, lane / 4) * kGroup + tile % 4 * 2 + r % 2;
-      const int column =
-          32 * (chunk / 4 + r / 2 * kLoads) + 8 * (lane % 4) + 2 * (chunk % 4);
+      const int column = 32 * (chunk / 4 + r / 2 * kLoads) + 8 * (lane % 4) + 2 * (chunk % 4);
       float q[2];
       DEVICE_UNROLL
       for (int e = 0; e < 2; ++e)

@@ -3,8 +3,8 @@
 // slots aligned to 2 bytes.
 //
 // A wave encodes eight vectors at a time, a vector being a head of a token, straight from global
-// memory into registers; codes pass through shared memory to be written in large pieces. One block a
-// multiprocessor, whose waves meet only before the first of their slots is written: by then it is
+// memory into registers; codes pass through shared memory to be written in large pieces. One block
+// a multiprocessor, whose waves meet only before the first of their slots is written: by then it is
 // known which tokens write (last_writer.h), and whether Pi is a Hadamard matrix. Nothing of that
 // waits on the host, which cannot look at Pi.
 //
@@ -23,7 +23,6 @@ template <class T, int D>
 DEVICE_KERNEL_BLOCKS((kThreads<T, D>), 1)
 encode_centroids(Params p) {
   constexpr int kBlock = kThreads<T, D>;
-  constexpr bool kEarly = kLoadsEarly<T, D>;
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   DEVICE_SHARED(WriterTables, writers, 1);
   DEVICE_SHARED(CodeBins, all_bins, 1);
@@ -71,12 +70,9 @@ encode_centroids(Params p) {
 
   HardVectors hard;
   if (first < share.last) hard.add_value(0, !encode_values<T, true>(p, value, slot));
-  Walk now = at;
-  at = next_of(p, at);
-  if (kEarly && first + step < share.last) load_eight<T, true>(p, p.value, at, value);
-  const float close =
-      matrix.parts ? close_to_midpoints(bins, kMatrixError<T, D>, kMatrixScaling)
-                   : close_to_midpoints(bins, kHadamardError, kHadamardScaling);
+  if (first + step < share.last) load_eight<T, true>(p, p.value, next_of(p, at), value);
+  const float close = matrix.parts ? close_to_midpoints(bins, kMatrixError<T, D>, kMatrixScaling)
+                                   : close_to_midpoints(bins, kHadamardError, kHadamardScaling);
   const bool defined = (!hadamard && !matrix.parts) || !usable(bins, close);
   const float table = device::bit_cast<float>(bins.bin[device::lane()]);
   uint32_t factor[4];
@@ -92,22 +88,18 @@ encode_centroids(Params p) {
       square_keys<T>(key, squares);
       rotate_by_matrix<T, D>(matrix, key, sums);
     }
-    if (kEarly && more) load_eight<T, true>(p, p.key, at, key);
+    if (more) load_eight<T, true>(p, p.key, next_of(p, at), key);
     const KeyScales k = scale_keys(p, sums, squares, matrix.unit, close, stage);
     encode_sums(p, bins, table, sums, k, stage, list);
-    if (!kEarly && more) {
-      load_eight<T, true>(p, p.value, at, value);
-      load_eight<T, true>(p, p.key, at, key);
-    }
-    const bool settled = settle_near<T, D>(p, bins, now, list, stage);
+    const bool settled = settle_near<T, D>(p, bins, at, list, stage);
     hard.add_key(round, is_hard(k) || !settled || defined);
-    write_eight(p, writer, share, first, now, stage);
+    write_eight(p, writer, share, first, at, stage);
     first += step;
     if (!more) break;
+    // The values of the next ones: their places are free.
     hard.add_value(round + 1, !encode_values<T, true>(p, value, slot));
-    now = at;
     at = next_of(p, at);
-    if (kEarly && first + step < share.last) load_eight<T, true>(p, p.value, at, value);
+    if (first + step < share.last) load_eight<T, true>(p, p.value, next_of(p, at), value);
   }
   settle_hard(p, writer, share, hard);
 }
@@ -116,7 +108,6 @@ encode_centroids(Params p) {
 template <class T, int kLoads, bool kExactly>
 DEVICE_KERNEL_BLOCKS((kThreads<T, 32 * kLoads>), 1)
 encode_fp8s(Params p) {
-  constexpr bool kEarly = kLoadsEarly<T, 32 * kLoads>;
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   DEVICE_SHARED(WriterTables, writers, 1);
   const WriterTables& writer = *device::data(writers);
@@ -144,15 +135,14 @@ encode_fp8s(Params p) {
   HardVectors hard;
   for (int round = 0; first < share.last; ++round) {
     const bool more = first + step < share.last;
-    const Walk now = at;
-    at = next_of(p, at);
+    const Walk next = next_of(p, at);
     hard.add_value(round, !encode_values<T, kExactly>(p, value, slot));
-    if (kEarly && more) load_eight<T, kExactly>(p, p.value, at, value);
+    if (more) load_eight<T, kExactly>(p, p.value, next, value);
     hard.add_key(round, !encode_fp8_keys<T, kExactly>(p, key, slot));
-    if (!kEarly && more) load_eight<T, kExactly>(p, p.value, at, value);
-    if (more) load_eight<T, kExactly>(p, p.key, at, key);
-    write_eight(p, writer, share, first, now, stage);
+    if (more) load_eight<T, kExactly>(p, p.key, next, key);
+    write_eight(p, writer, share, first, at, stage);
     first += step;
+    at = next;
   }
   settle_hard(p, writer, share, hard);
 }
@@ -191,8 +181,10 @@ struct Encode {
     need(s.cache.blocks * s.cache.page <= INT32_MAX, "a cache of at most 2147483647 slots a head");
     need(std::min(s.tokens, kMostTokens) <= INT32_MAX / 2 / s.heads, "at most 1073741823 vectors");
     need(s.key.dtype == s.value.dtype, "keys and values of one type");
-    need_rows16(s.key, "keys whose rows are contiguous, aligned to 16 bytes and less than 2^31 apart");
-    need_rows16(s.value, "values whose rows are contiguous, aligned to 16 bytes and less than 2^31 apart");
+    need_rows16(s.key,
+                "keys whose rows are contiguous, aligned to 16 bytes and less than 2^31 apart");
+    need_rows16(s.value,
+                "values whose rows are contiguous, aligned to 16 bytes and less than 2^31 apart");
     if (!f.fp8)
       need(aligned16(s.pi.data) && s.pi.stride[1] == 1 && s.pi.stride[0] % 4 == 0,
            "a Pi whose rows are contiguous and aligned to 16 bytes");

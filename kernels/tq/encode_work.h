@@ -20,9 +20,7 @@ static_assert(kMostVectors + 2 <= kWriterTokens);
 // Threads of a block for vectors of kDim elements.
 template <class T, int kDim>
 inline constexpr int kThreads = kDim * sizeof(T) > 256 ? 256 : 512;
-// The next vectors are loaded as soon as registers are free, else when codes are done.
-template <class T, int kDim>
-inline constexpr bool kLoadsEarly = true;
+inline constexpr int kMostRounds = kMostVectors / (256 / device::kWave * 8);  // of a wave
 // Any Pi has a place in shared memory.
 template <class T, int kDim>
 inline constexpr bool kHasMatrix = !std::is_same_v<T, float> && kDim <= 128;
@@ -74,8 +72,8 @@ DEVICE_FUNCTION Share share_of_block(const Params& p) {
 }
 
 // The slot of a token of the block in the cache, kMasked: not to be written.
-DEVICE_FUNCTION int64_t find_target(const Params& p, const WriterTables& writer,
-                                    const Share& share, int token, int head) {
+DEVICE_FUNCTION int64_t find_target(const Params& p, const WriterTables& writer, const Share& share,
+                                    int token, int head) {
   const int64_t target = writer.target[token - share.token];
   return target == kMasked ? kMasked : target + head * p.s.cache.stride[2];
 }

@@ -39,8 +39,7 @@ class Backend {
     call.tensor("out", TK_U32, {int64_t(out.size())}, device_out);
     const std::string number = std::to_string(probe);
     call.scalar("probe", number.c_str());
-    EXPECT_EQ(plugin_test::find_op(*plugin_, op)->run(call.get()), TK_OK)
-        << call.message;
+    EXPECT_EQ(plugin_test::find_op(*plugin_, op)->run(call.get()), TK_OK) << call.message;
     EXPECT_EQ(r.copy_out(out.data(), device_out, 4 * out.size(), nullptr), TK_OK) << r.last_error();
     r.release(device_in);
     r.release(device_out);

@@ -3,9 +3,8 @@
 
 #include <type_traits>
 
-#include "device/nvidia.h"
-
 #include "device/launch.h"
+#include "device/nvidia.h"
 #include "probe_contract.h"
 
 namespace conformance {
