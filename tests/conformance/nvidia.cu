@@ -3,9 +3,8 @@
 
 #include <type_traits>
 
-#include "device/nvidia.h"
-
 #include "device/launch.h"
+#include "device/nvidia.h"
 #include "probe_contract.h"
 
 namespace conformance {
@@ -108,8 +107,12 @@ DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   *o++ = bit_cast<uint32_t>(device::saturate(bit_cast<float>(a)));
   *o++ = device::pack_e4m3fn(bit_cast<float>(a), bit_cast<float>(b));
   *o++ = device::e4m3fn_to_f16x2(a);
+  *o++ = device::pack_e4m3fn_pair<f16>(a);
+  *o++ = device::pack_e4m3fn_pair<bf16>(a);
+  *o++ = device::lookup32(a, b);
   *o++ = bit_cast<uint32_t>(device::exp2_fast(bit_cast<float>(a)));
   *o++ = bit_cast<uint32_t>(device::rsqrt_fast(bit_cast<float>(a)));
+  *o++ = bit_cast<uint32_t>(device::reciprocal_fast(bit_cast<float>(a)));
 }
 
 // Pieces by bulk copies, two ahead, and out again.
