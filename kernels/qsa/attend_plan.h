@@ -9,6 +9,7 @@
 #include <random>
 
 #include "device/nvidia.h"
+#include "qsa/divider.h"
 #include "qsa/launches.h"
 
 namespace qsa {
@@ -29,16 +30,33 @@ struct Statistics {
   float top, total;  // what scores are relative to; sum of the weights, NaN where the head is
 };
 
+// Ids of either width; strides in words.
+struct Ids {
+  const int32_t* words;
+  int64_t row, step;
+  bool wide;
+};
+
+// What the kernel reads before its first copy stands at the front and close together: parameters
+// too come from memory, a line at a time.
 struct Plan {
-  int kv_heads, group;  // query heads of a KV head
-  int splits;
-  int64_t split_tokens;
-  uint32_t key_page, key_token, value_page, value_token;  // strides of the caches, in chunks
-  float scale;                                            // D^-0.5 * log2(e)
-  bool packed_output;      // four neighbours of the output may be stored at once
-  int waves;               // of a block
+  Ids tokens, pages;
+  const int32_t* requests;
+  int64_t request_step;
+  const uint8_t* served;
+  const Chunk *queries, *keys, *values;
+  int64_t query_row, query_head, key_head, value_head;    // strides in chunks
+  uint32_t key_page, key_token, value_page, value_token;  // the same
+  int rows, kv_heads, group;                              // query heads of a KV head
+  int splits, split_tokens;
+  int width, table_rows, table_columns, cache_pages, page_size;
+  Divider by_rows{1}, by_kv_heads{1}, by_splits{1}, by_page_size{1};
+  bool wide_requests;
   bool heads_apart;        // all rows of a KV head before those of the next
   bool merge_launch;       // partial results are merged by a second launch, else by the last block
+  bool packed_output;      // four neighbours of the output may be stored at once
+  float scale;             // D^-0.5 * log2(e)
+  int waves;               // of a block
   float* partial;          // [R*Hkv, splits, group, D], sums of weighted values; null: one split
   Statistics* statistics;  // [R*Hkv, splits, group]
   uint64_t* arrivals;      // [R*Hkv]: tag + blocks that are done
@@ -117,7 +135,7 @@ void choose_blocks(Plan& plan, int64_t units, int64_t tokens, int64_t dims, bool
       best = time;
       plan.waves = waves;
       plan.splits = int(splits);
-      plan.split_tokens = each;
+      plan.split_tokens = int(each);
     }
   }
   if (plan.splits == 0)
@@ -125,6 +143,7 @@ void choose_blocks(Plan& plan, int64_t units, int64_t tokens, int64_t dims, bool
                               " bytes of shared memory and may have " +
                               std::to_string(device::shared_bytes_of_block()) + " on this device");
   plan.merge_launch = plan.splits * plan.group > kMergedInPlace;
+  plan.by_splits = Divider(uint32_t(plan.splits));
 }
 
 // A stride in chunks. All tokens have to lie within 2^32 chunks (64 GiB) behind the first one.
@@ -138,6 +157,14 @@ uint32_t chunks_of(const Tensor<4>& cache, int dim) {
   if (reach > UINT32_MAX)
     throw device::Unsupported("the pages of k_cache or v_cache are spread over more than 64 GiB");
   return cache.size[dim] > 1 ? uint32_t(cache.stride[dim] / 8) : 0;
+}
+
+template <int kRank>
+Ids ids_of(const Tensor<kRank>& t) {
+  const bool wide = t.dtype == TK_I64;
+  const int64_t words = wide ? 2 : 1;
+  return {static_cast<const int32_t*>(t.data), t.stride[0] * words, t.stride[kRank - 1] * words,
+          wide};
 }
 
 // The same for the workspace query (no addresses yet) and for the run.
@@ -156,7 +183,33 @@ Plan make_plan(const AttendParams& p, device::Carver& carver) {
   if (p.k_cache.size[0] > INT32_MAX || p.k_cache.size[1] > INT32_MAX ||
       p.block_table.size[1] > INT32_MAX / p.k_cache.size[1])
     throw device::Unsupported("a block table that spans more than 2^31 tokens");
+  constexpr int64_t kMost = INT32_MAX - 1024;  // the last tile may reach beyond
+  if (rows > kMost || p.tokens.size[1] > kMost || p.block_table.size[0] > kMost)
+    throw device::Unsupported("more than 2^31 rows, tokens of a row or requests");
   Plan plan{};
+  plan.tokens = ids_of(p.tokens);
+  plan.pages = ids_of(p.block_table);
+  const Ids requests = ids_of(p.token_to_req);
+  plan.requests = requests.words;
+  plan.request_step = requests.step;
+  plan.wide_requests = requests.wide;
+  plan.served = p.served;
+  plan.queries = static_cast<const Chunk*>(p.q.data);
+  plan.keys = static_cast<const Chunk*>(p.k_cache.data);
+  plan.values = static_cast<const Chunk*>(p.v_cache.data);
+  plan.query_row = p.q.stride[0] / 8;
+  plan.query_head = p.q.stride[1] / 8;
+  plan.key_head = p.k_cache.stride[2] / 8;
+  plan.value_head = p.v_cache.stride[2] / 8;
+  plan.rows = int(rows);
+  plan.width = int(p.tokens.size[1]);
+  plan.table_rows = int(p.block_table.size[0]);
+  plan.table_columns = int(p.block_table.size[1]);
+  plan.cache_pages = int(p.k_cache.size[0]);
+  plan.page_size = int(p.k_cache.size[1]);
+  plan.by_page_size = Divider(uint32_t(plan.page_size));
+  plan.by_kv_heads = Divider(uint32_t(kv_heads));
+  plan.by_rows = Divider(uint32_t(std::max<int64_t>(1, rows)));
   plan.kv_heads = int(kv_heads);
   plan.group = int(group);
   plan.scale = float(1.4426950408889634 / std::sqrt(double(dims)));

@@ -23,7 +23,7 @@ namespace {
 // kFew: at most eight heads, so the lower half of all rows is padding.
 template <class T, int kDims, int kWaves, int kSlots, bool kFew>
 DEVICE_KERNEL_BLOCKS(kWaves* device::kWave, kWavesOfProcessor / kWaves)
-attend_kernel(AttendParams p, Plan plan) {
+attend_kernel(Plan plan, AttendParams p) {
   using At = Layout<kDims, kWaves, kSlots, kFew>;
   constexpr int kThreads = kWaves * device::kWave;
   constexpr int kRow = At::kRow;
@@ -37,14 +37,20 @@ attend_kernel(AttendParams p, Plan plan) {
   const int lane = device::lane(), wave = device::wave(), thread = device::thread();
   const int group = lane / 4, member = lane % 4;  // of the fragments
   Chunk* const ring = queries + At::kRings + wave * kSlots * At::kSlot;
-  int unit = device::block_x();
-  const int split = unit % plan.splits;
-  unit /= plan.splits;
-  const int rows = int(p.q.size[0]);
-  const int kv_head = plan.heads_apart ? unit / rows : unit % plan.kv_heads;
-  const int row = plan.heads_apart ? unit % rows : unit / plan.kv_heads;
-  unit = row * plan.kv_heads + kv_head;
-  if (p.served && p.served[unit]) return;
+  device::let_next_launch_start();  // the merge, which waits for the end of this one
+  const int block = device::block_x();
+  int unit = int(plan.by_splits(uint32_t(block)));
+  const int split = block - unit * plan.splits;
+  int row, kv_head;
+  if (plan.heads_apart) {
+    kv_head = int(plan.by_rows(uint32_t(unit)));
+    row = unit - kv_head * plan.rows;
+    unit = row * plan.kv_heads + kv_head;
+  } else {
+    row = int(plan.by_kv_heads(uint32_t(unit)));
+    kv_head = unit - row * plan.kv_heads;
+  }
+  if (plan.served && plan.served[unit]) return;
   const int first_head = kv_head * plan.group;
 
   Chunk* const places = queries + At::kPlaces + wave * At::kPlacesOfWave;
@@ -54,55 +60,56 @@ attend_kernel(AttendParams p, Plan plan) {
   // have to be written back to make room.
   const uint64_t policy = device::l2_evict_first();
   Lookup lookup;
-  lookup.row = row;
-  const int64_t first = split * plan.split_tokens;
-  const int64_t end = smaller(p.tokens.size[1], first + plan.split_tokens);
-  const int64_t share = (end - first + kWaves - 1) / kWaves;
-  const int64_t own_first = first + wave * share;
-  lookup.end = smaller(end, own_first + share);
+  const int first = split * plan.split_tokens;
+  const int end = device::min(plan.width, first + plan.split_tokens);
+  const int share = (end - first + kWaves - 1) / kWaves;
+  const int own_first = first + wave * share;
+  lookup.tokens = plan.tokens.words + row * plan.tokens.row;
+  lookup.end = device::min(end, own_first + share);
   lookup.column = own_first + lane;
-  lookup.next_token(p);
-  lookup.request = load_id(p.token_to_req, row);
+  lookup.next_token(plan);
+  Id request;
+  request.load(plan.requests + row * plan.request_step, plan.wide_requests);
   uint64_t arrived = 0;
   const bool counts = plan.splits > 1 && !plan.merge_launch && thread == 0;
   if (counts) arrived = device::atomic_or(&plan.arrivals[unit], 0);
 
+  const bool valid = request.below(plan.table_rows);
+  const int tiles = valid && lookup.end > own_first ? (lookup.end - own_first + kTile - 1) / kTile : 0;
+  if (!valid) lookup.end = 0, lookup.token = Id{};
+  lookup.pages = plan.pages.words + (valid ? request.low : 0) * plan.pages.row;
+  lookup.next_page(plan);
+  lookup.next_token(plan);
+
   // The inner dimension of a product may be permuted. A lane's chunk 4 j + member gives it the
   // dimensions of two instructions, of keys and of queries alike.
-  for (int i = thread; i < kHalves * 8 * kRow; i += kThreads) {
-    const int head = i / kRow, chunk = i % kRow;
+  constexpr int kHeadsAtOnce = kThreads / kRow;
+  const Chunk* const query = plan.queries + row * plan.query_row + thread % kRow;
+  DEVICE_UNROLL
+  for (int first_of = 0; first_of < kHalves * 8; first_of += kHeadsAtOnce) {
+    const int head = first_of + thread / kRow;
+    if (kHeadsAtOnce > kHalves * 8 && head >= kHalves * 8) break;
     const bool real = head < plan.group;
-    device::copy_async16(queries + head * kRow + (chunk ^ swizzle(head)),
-                         element<const T>(p.q, row, first_head + (real ? head : 0), chunk * 8),
-                         real);
+    device::copy_async16(queries + head * kRow + (thread % kRow ^ swizzle(head)),
+                         query + (first_head + (real ? head : 0)) * plan.query_head, real);
   }
 
-  const bool valid = lookup.request >= 0 && lookup.request < p.block_table.size[0];
-  const int tiles =
-      valid && lookup.end > own_first ? int((lookup.end - own_first + kTile - 1) / kTile) : 0;
-  if (!valid) lookup.request = 0, lookup.end = 0, lookup.token = -1;
-  lookup.next_page(p);
-  lookup.next_token(p);
-  lookup.next_tiles(p, plan, places[0].x);
+  lookup.next_tiles(plan, places[0].x);
 
-  const Chunk* const keys =
-      reinterpret_cast<const Chunk*>(element<const T>(p.k_cache, 0, 0, kv_head, lane % kRow * 8));
-  const Chunk* const values =
-      reinterpret_cast<const Chunk*>(element<const T>(p.v_cache, 0, 0, kv_head, lane % kRow * 8));
+  const Chunk* const keys = plan.keys + kv_head * plan.key_head + lane % kRow;
+  const Chunk* const values = plan.values + kv_head * plan.value_head + lane % kRow;
   uint64_t live_tiles = 0;  // kTile bits a tile of keys, the latest one lowest
-  DEVICE_UNROLL
-  for (int tile = 0; tile <= kAhead; ++tile) {
-    const int first_lane = tile % kTiles * kTile;
-    if (tile > 0 && first_lane == 0) lookup.next_tiles(p, plan, places[0].x);
+  DEVICE_ROLLED
+  for (int step = 0; step < kSlots; ++step) {  // rolled: it runs once, out of a cold cache
+    const int tile = step / 2, first_lane = tile % kTiles * kTile;
+    const bool of_keys = step % 2 == 0;
+    if (kAhead >= kTiles && of_keys && tile > 0 && first_lane == 0)
+      lookup.next_tiles(plan, places[0].x);
     if (tile < tiles)
-      copy_tile<kRow>(ring + 2 * tile * At::kSlot, keys, places + first_lane / 4,
+      copy_tile<kRow>(ring + step * At::kSlot, of_keys ? keys : values,
+                      (of_keys ? places : value_places) + first_lane / 4,
                       lookup.live >> first_lane, policy);
-    live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
-    device::copy_async_commit();
-    if (tile == kAhead) break;
-    if (tile < tiles)
-      copy_tile<kRow>(ring + (2 * tile + 1) * At::kSlot, values, value_places + first_lane / 4,
-                      lookup.live >> first_lane, policy);
+    if (of_keys) live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
     device::copy_async_commit();
   }
   // The count of done blocks begins with this call's tag. The workspace holds anything before the
@@ -184,6 +191,7 @@ attend_kernel(AttendParams p, Plan plan) {
         const float now = device::max(top[half], most[half]);
         const float rescale = now == top[half] ? 1.0f : device::exp2_fast(top[half] - now);
         top[half] = now;
+        if (tile == 0) continue;  // the sums are zeros
         total[half] *= rescale;
         DEVICE_UNROLL
         for (int n = 0; n < kRow; ++n) {
@@ -222,7 +230,7 @@ attend_kernel(AttendParams p, Plan plan) {
     device::sync_wave();  // all lanes have read the values
     const int next = tile + kAhead + 1, first_lane = next % kTiles * kTile;
     if (next < tiles) {
-      if (first_lane == 0) lookup.next_tiles(p, plan, places[0].x);
+      if (first_lane == 0) lookup.next_tiles(plan, places[0].x);
       copy_tile<kRow>(value, keys, places + first_lane / 4, lookup.live >> first_lane, policy);
     }
     live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
@@ -253,6 +261,7 @@ attend_kernel(AttendParams p, Plan plan) {
 
   constexpr int kQuads = kDims / 4;  // of a head's output
   const int64_t at_split = (int64_t(unit) * plan.splits + split) * plan.group;
+  DEVICE_ROLLED
   for (int i = thread; i < plan.group * kQuads; i += kThreads) {
     const int head = i / kQuads, dim = i % kQuads * 4;
     Statistics all{-device::infinity(), 0.0f};
@@ -347,7 +356,7 @@ template <class T, int kDims, int kWaves, int kSlots, bool kFew>
 void launch_kernel(const AttendParams& p, const Plan& plan, void* stream) {
   device::launch(attend_kernel<T, kDims, kWaves, kSlots, kFew>,
                  blocks(p.q.size[0] * plan.kv_heads * plan.splits), kWaves * device::kWave,
-                 Layout<kDims, kWaves, kSlots, kFew>::kChunks * sizeof(Chunk), stream, p, plan);
+                 Layout<kDims, kWaves, kSlots, kFew>::kChunks * sizeof(Chunk), stream, plan, p);
 }
 
 template <class T, int kDims>
@@ -363,11 +372,11 @@ void launch_kernels(const AttendParams& p, const Plan& plan, void* stream) {
   if (plan.splits == 1 || !plan.merge_launch) return;
   const int64_t heads = p.q.size[0] * p.q.size[1];
   if (plan.splits > 16)
-    device::launch(merge_splits_kernel<T, 64, 16>, blocks(heads * (kDims / 64)), kThreads, 0,
-                   stream, p, plan);
+    device::launch_early(merge_splits_kernel<T, 64, 16>, blocks(heads * (kDims / 64)), kThreads, 0,
+                         stream, plan, p);
   else
-    device::launch(merge_splits_kernel<T, 128, 4>, blocks(heads * (kDims / 128)), kThreads, 0,
-                   stream, p, plan);
+    device::launch_early(merge_splits_kernel<T, 128, 4>, blocks(heads * (kDims / 128)), kThreads,
+                         0, stream, plan, p);
 }
 
 // Rows that share tokens first, where there are some; then row by row what is left.

@@ -45,7 +45,7 @@ constexpr int kThreads = kMaxSplits;  // of a merge: one a split
 // One block a (row, head, kMergeDims dimensions). All partial results are loaded at once.
 template <class T, int kMergeDims, int kPerSlice>
 DEVICE_KERNEL(kThreads)
-merge_splits_kernel(AttendParams p, Plan plan) {
+merge_splits_kernel(Plan plan, AttendParams p) {
   constexpr int kMergeQuads = kMergeDims / 4;      // threads beside each other
   constexpr int kSlices = kThreads / kMergeQuads;  // splits at once
   DEVICE_SHARED(float, scratch, 32);
@@ -60,6 +60,7 @@ merge_splits_kernel(AttendParams p, Plan plan) {
   const int64_t first = unit * plan.splits * plan.group + head % plan.group;  // of split 0
   const int thread = device::thread(), slice = thread / kMergeQuads, quad = thread % kMergeQuads;
 
+  device::wait_for_launch_before();
   const float* const from = plan.partial + first * dims + part * kMergeDims + quad * 4;
   Statistics of{-device::infinity(), 0.0f};
   if (thread < plan.splits) of = plan.statistics[first + int64_t(thread) * plan.group];

@@ -58,10 +58,14 @@ inline void copy_memory(void* to, const void* from, size_t bytes, void* stream) 
                     cudaGetErrorString(error) + ")");
 }
 
-// Enqueues kernel(arguments...) and returns.
+inline bool overlaps_launches() {
+  return device_attribute(cudaDevAttrComputeCapabilityMajor, 0) >= 9;
+}
+
+// Enqueues kernel(arguments...) and returns. `early`: see launch_early.
 template <class... Params, class... Arguments>
-void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
-            void* stream, Arguments&&... arguments) {
+void launch_either(bool early, void (*kernel)(Params...), Grid grid, int threads,
+                   size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
   static_assert(sizeof...(Params) == sizeof...(Arguments),
                 "a kernel is launched with all of its parameters");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
@@ -84,14 +88,39 @@ void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_sh
   const cudaError_t error = std::apply(
       [&](auto&... value) {
         void* pointers[] = {static_cast<void*>(&value)..., nullptr};
-        const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
-                          static_cast<unsigned>(grid.z));
-        return cudaLaunchKernel(entry, blocks, dim3(static_cast<unsigned>(threads)), pointers,
-                                dynamic_shared_bytes, static_cast<cudaStream_t>(stream));
+        cudaLaunchConfig_t config{};
+        config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                              static_cast<unsigned>(grid.z));
+        config.blockDim = dim3(static_cast<unsigned>(threads));
+        config.dynamicSmemBytes = dynamic_shared_bytes;
+        config.stream = static_cast<cudaStream_t>(stream);
+        cudaLaunchAttribute overlap{};
+        overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        overlap.val.programmaticStreamSerializationAllowed = 1;
+        config.attrs = &overlap;
+        config.numAttrs = early && overlaps_launches() ? 1 : 0;
+        return cudaLaunchKernelExC(&config, entry, pointers);
       },
       values);
   if (error != cudaSuccess)
     launch_failed(entry, "not launched", error, grid, threads, dynamic_shared_bytes);
+}
+
+template <class... Params, class... Arguments>
+void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
+            void* stream, Arguments&&... arguments) {
+  launch_either(false, kernel, grid, threads, dynamic_shared_bytes, stream,
+                std::forward<Arguments>(arguments)...);
+}
+
+// The same for a kernel that may start as soon as every block of the launch before has called
+// let_next_launch_start() or has ended, and calls wait_for_launch_before() before it touches memory
+// that others use.
+template <class... Params, class... Arguments>
+void launch_early(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
+                  void* stream, Arguments&&... arguments) {
+  launch_either(true, kernel, grid, threads, dynamic_shared_bytes, stream,
+                std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace device

@@ -7,6 +7,18 @@ namespace device {
 // Barriers.
 DEVICE_FUNCTION bool sync_block_any(bool b) { return __syncthreads_or(b) != 0; }
 
+// Launches that overlap.
+DEVICE_FUNCTION void let_next_launch_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE_FUNCTION void wait_for_launch_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Matrices.
 DEVICE_FUNCTION void multiply_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint32_t b) {
   asm volatile(

@@ -54,4 +54,12 @@ void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_sh
   }
 }
 
+// Where launches run one after the other, the same.
+template <class... Params, class... Arguments>
+void launch_early(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
+                  void* stream, Arguments&&... arguments) {
+  launch(kernel, grid, threads, dynamic_shared_bytes, stream,
+         std::forward<Arguments>(arguments)...);
+}
+
 }  // namespace device
