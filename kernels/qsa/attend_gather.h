@@ -33,6 +33,7 @@ struct Lookup {
   device::LaneMask live;  // of these two tiles
 
   const int32_t *tokens, *pages;  // of the row and its request
+  const int32_t* table;           // those pages in shared memory, or null
   int column, end;
 
   DEVICE_FUNCTION void next_token(const Plan& plan) {
@@ -45,7 +46,7 @@ struct Lookup {
     place = token.low - at * plan.page_size;
     page = Id{};
     if (token.below(INT32_MAX) && at < plan.table_columns)
-      page.load(pages + at * plan.pages.step, plan.pages.wide);
+      table ? void(page.low = table[at]) : page.load(pages + at * plan.pages.step, plan.pages.wide);
   }
   // To `places`: the chunks from the cache's first to these two tiles' keys and to their values.
   DEVICE_FUNCTION void next_tiles(const Plan& plan, uint32_t* places) {

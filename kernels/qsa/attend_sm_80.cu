@@ -74,6 +74,16 @@ attend_kernel(Plan plan, AttendParams p) {
   const bool counts = plan.splits > 1 && !plan.merge_launch && thread == 0;
   if (counts) arrived = device::atomic_or(&plan.arrivals[unit], 0);
 
+  lookup.table = nullptr;
+  if (plan.guesses) {
+    Chunk* const table = queries + At::kChunks;
+    for (int i = thread; i < plan.table_columns / 4; i += kThreads)
+      device::copy_async16(table + i, plan.pages.words + row * plan.pages.row + i * 4, true);
+    device::copy_async_commit();
+    device::copy_async_wait<0>();
+    device::sync_block();
+    if (request.low == row) lookup.table = reinterpret_cast<const int32_t*>(table);
+  }
   const bool valid = request.below(plan.table_rows);
   const int tiles = valid && lookup.end > own_first ? (lookup.end - own_first + kTile - 1) / kTile : 0;
   if (!valid) lookup.end = 0, lookup.token = Id{};
@@ -240,19 +250,21 @@ attend_kernel(Plan plan, AttendParams p) {
   device::sync_wave();
 
   // The waves' results meet in shared memory. One output that is not finite makes its head NaN: it
-  // enters the sum of the weights.
+  // enters the sum of the weights, as its product with zero.
   float* const own = reinterpret_cast<float*>(ring);  // [kHeads][kPitch]
   Statistics* const of_waves = reinterpret_cast<Statistics*>(queries + At::kStatistics);
   DEVICE_UNROLL
   for (int half = 0; half < kHalves; ++half) {
     const int head = half * 8 + group;
+    float not_finite[2] = {};
     DEVICE_UNROLL
     for (int n = 0; n < kRow; ++n) {
       const float a = output[n][2 * half], b = output[n][2 * half + 1];
-      if (!(device::abs(a) < device::infinity() && device::abs(b) < device::infinity()))
-        total[half] = device::nan();
+      not_finite[0] = device::fma(a, 0.0f, not_finite[0]);
+      not_finite[1] = device::fma(b, 0.0f, not_finite[1]);
       *reinterpret_cast<Pack<float, 8>*>(own + head * At::kPitch + n * 8 + member * 2) = {a, b};
     }
+    total[half] += not_finite[0] + not_finite[1];
     total[half] += device::shuffle_xor(total[half], 1);
     total[half] += device::shuffle_xor(total[half], 2);
     if (member == 0) of_waves[wave * kHeads + head] = {top[half], total[half]};
@@ -261,30 +273,41 @@ attend_kernel(Plan plan, AttendParams p) {
 
   constexpr int kQuads = kDims / 4;  // of a head's output
   const int64_t at_split = (int64_t(unit) * plan.splits + split) * plan.group;
-  DEVICE_ROLLED
-  for (int i = thread; i < plan.group * kQuads; i += kThreads) {
-    const int head = i / kQuads, dim = i % kQuads * 4;
+  if (thread < plan.group) {  // a thread a head: the factor of each wave, in place of its top
     Statistics all{-device::infinity(), 0.0f};
     DEVICE_UNROLL
     for (int w = 0; w < kWaves; ++w)
-      all.top = device::max(all.top, of_waves[w * kHeads + head].top);
-    Four sum{};
+      all.top = device::max(all.top, of_waves[w * kHeads + thread].top);
     DEVICE_UNROLL
     for (int w = 0; w < kWaves; ++w) {
-      const Statistics part = of_waves[w * kHeads + head];
+      const Statistics part = of_waves[w * kHeads + thread];
       const float factor = weight_of(part, all.top);
       all.total = device::fma(part.total, factor, all.total);
-      const float* const of_wave =
-          reinterpret_cast<const float*>(queries + At::kRings + w * kSlots * At::kSlot);
-      add(sum, *reinterpret_cast<const Four*>(of_wave + head * At::kPitch + dim), factor);
+      of_waves[w * kHeads + thread].top = factor;
     }
     if (plan.splits > 1) {
-      *reinterpret_cast<Four*>(plan.partial + (at_split + head) * kDims + dim) = sum;
-      if (dim == 0) plan.statistics[at_split + head] = all;
+      plan.statistics[at_split + thread] = all;
     } else {
-      store_four<T>(p, plan, row, first_head + head, dim, sum, inverse(all.total));
-      if (dim == 0) store_lse(p, row, first_head + head, all.top, all.total);
+      of_waves[thread].total = inverse(all.total);
+      store_lse(p, row, first_head + thread, all.top, all.total);
     }
+  }
+  device::sync_block();
+  DEVICE_ROLLED
+  for (int i = thread; i < plan.group * kQuads; i += kThreads) {
+    const int head = i / kQuads, dim = i % kQuads * 4;
+    const float* const of_first = reinterpret_cast<const float*>(queries + At::kRings);
+    Four sum{};
+    DEVICE_UNROLL
+    for (int w = 0; w < kWaves; ++w)
+      add(sum,
+          *reinterpret_cast<const Four*>(of_first + w * kSlots * At::kSlot * 4 +
+                                         head * At::kPitch + dim),
+          of_waves[w * kHeads + head].top);
+    if (plan.splits > 1)
+      *reinterpret_cast<Four*>(plan.partial + (at_split + head) * kDims + dim) = sum;
+    else
+      store_four<T>(p, plan, row, first_head + head, dim, sum, of_waves[head].total);
   }
   if (plan.splits == 1 || plan.merge_launch) return;
 
@@ -302,53 +325,60 @@ attend_kernel(Plan plan, AttendParams p) {
   if (!is_last[0]) return;
   Statistics* const parts = reinterpret_cast<Statistics*>(queries);  // [splits][group]
   const int64_t base = int64_t(unit) * plan.splits * plan.group;
+  DEVICE_ROLLED
   for (int i = thread; i < plan.splits * plan.group; i += kThreads)
     parts[i] = plan.statistics[base + i];
+  device::sync_block();
+  if (thread < plan.group) {  // as above, of the splits
+    Statistics all{-device::infinity(), 0.0f};
+    DEVICE_ROLLED
+    for (int s = 0; s < plan.splits; ++s)
+      all.top = device::max(all.top, parts[s * plan.group + thread].top);
+    DEVICE_ROLLED
+    for (int s = 0; s < plan.splits; ++s) {
+      const Statistics part = parts[s * plan.group + thread];
+      const float factor = weight_of(part, all.top);
+      all.total = device::fma(part.total, factor, all.total);
+      parts[s * plan.group + thread].top = factor;
+    }
+    parts[thread].total = inverse(all.total);
+    store_lse(p, row, first_head + thread, all.top, all.total);
+  }
   device::sync_block();
   // All of a thread's loads of two splits come before their sums: one alone would wait for memory
   // each time.
   constexpr int kMine = (kHalves * 8 * kQuads + kThreads - 1) / kThreads;
-  const float* from[kMine];
-  float tops[kMine], totals[kMine];
-  Four sums[kMine];
-  DEVICE_UNROLL
-  for (int m = 0; m < kMine; ++m) {
-    const int i = thread + m * kThreads, head = device::min(i / kQuads, plan.group - 1);
-    from[m] = plan.partial + (base + head) * kDims + i % kQuads * 4;
-    tops[m] = -device::infinity();
-    for (int s = 0; s < plan.splits; ++s)
-      tops[m] = device::max(tops[m], parts[s * plan.group + head].top);
-    totals[m] = 0.0f;
-    sums[m] = Four{};
-  }
+  const int step = plan.group * kDims;
+  const float* from = plan.partial + base * kDims;
+  Four sums[kMine] = {};
+  DEVICE_ROLLED
   for (int s = 0; s < plan.splits; s += 2) {
-    const int64_t second = s + 1 < plan.splits ? int64_t(plan.group) * kDims : 0;
     Four of[2][kMine];
     DEVICE_UNROLL
-    for (int m = 0; m < kMine; ++m) {
-      of[0][m] = *reinterpret_cast<const Four*>(from[m]);
-      of[1][m] = *reinterpret_cast<const Four*>(from[m] + second);
-      from[m] += 2 * second;
-    }
-    DEVICE_UNROLL
-    for (int m = 0; m < kMine; ++m) {
-      const int head = device::min((thread + m * kThreads) / kQuads, plan.group - 1);
+    for (int e = 0; e < 2; ++e) {
+      if (s + e >= plan.splits) break;
       DEVICE_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        if (s + e >= plan.splits) continue;
-        const Statistics part = parts[(s + e) * plan.group + head];
-        const float factor = weight_of(part, tops[m]);
-        totals[m] = device::fma(part.total, factor, totals[m]);
-        add(sums[m], of[e][m], factor);
+      for (int m = 0; m < kMine; ++m) {
+        const int i = device::min(thread + m * kThreads, plan.group * kQuads - 1);
+        of[e][m] = *reinterpret_cast<const Four*>(from + e * step + i * 4);
       }
     }
+    DEVICE_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      if (s + e >= plan.splits) break;
+      DEVICE_UNROLL
+      for (int m = 0; m < kMine; ++m) {
+        const int head = device::min((thread + m * kThreads) / kQuads, plan.group - 1);
+        add(sums[m], of[e][m], parts[(s + e) * plan.group + head].top);
+      }
+    }
+    from += 2 * step;
   }
   DEVICE_UNROLL
   for (int m = 0; m < kMine; ++m) {
     const int i = thread + m * kThreads, head = i / kQuads, dim = i % kQuads * 4;
-    if (head >= plan.group) continue;
-    store_four<T>(p, plan, row, first_head + head, dim, sums[m], inverse(totals[m]));
-    if (dim == 0) store_lse(p, row, first_head + head, tops[m], totals[m]);
+    if (head < plan.group)
+      store_four<T>(p, plan, row, first_head + head, dim, sums[m], parts[head].total);
   }
 }
 
@@ -356,7 +386,9 @@ template <class T, int kDims, int kWaves, int kSlots, bool kFew>
 void launch_kernel(const AttendParams& p, const Plan& plan, void* stream) {
   device::launch(attend_kernel<T, kDims, kWaves, kSlots, kFew>,
                  blocks(p.q.size[0] * plan.kv_heads * plan.splits), kWaves * device::kWave,
-                 Layout<kDims, kWaves, kSlots, kFew>::kChunks * sizeof(Chunk), stream, plan, p);
+                 Layout<kDims, kWaves, kSlots, kFew>::kChunks * sizeof(Chunk) +
+                     (plan.guesses ? size_t(plan.table_columns) * sizeof(int32_t) : 0),
+                 stream, plan, p);
 }
 
 template <class T, int kDims>
