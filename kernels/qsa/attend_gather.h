@@ -42,10 +42,10 @@ struct Lookup {
     column += device::kWave;
   }
   DEVICE_FUNCTION void next_page(const Plan& plan) {
-    const int at = int(plan.by_page_size(uint32_t(token.low)));  // used where the token is one
-    place = token.low - at * plan.page_size;
+    const uint32_t at = plan.by_page_size(uint32_t(token.low));  // used where the token is one
+    place = int(uint32_t(token.low) - at * uint32_t(plan.page_size));
     page = Id{};
-    if (token.below(INT32_MAX) && at < plan.table_columns)
+    if (token.below(INT32_MAX) && at < uint32_t(plan.table_columns))
       table ? void(page.low = table[at]) : page.load(pages + at * plan.pages.step, plan.pages.wide);
   }
   // To `places`: the chunks from the cache's first to these two tiles' keys and to their values.
