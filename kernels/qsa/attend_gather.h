@@ -33,7 +33,6 @@ struct Lookup {
   device::LaneMask live;  // of these two tiles
 
   const int32_t *tokens, *pages;  // of the row and its request
-  const int32_t* table;           // those pages in shared memory, or null
   int column, end;
 
   DEVICE_FUNCTION void next_token(const Plan& plan) {
@@ -46,7 +45,7 @@ struct Lookup {
     place = int(uint32_t(token.low) - at * uint32_t(plan.page_size));
     page = Id{};
     if (token.below(INT32_MAX) && at < uint32_t(plan.table_columns))
-      table ? void(page.low = table[at]) : page.load(pages + at * plan.pages.step, plan.pages.wide);
+      page.load(pages + at * plan.pages.step, plan.pages.wide);
   }
   // To `places`: the chunks from the cache's first to these two tiles' keys and to their values.
   DEVICE_FUNCTION void next_tiles(const Plan& plan, uint32_t* places) {
@@ -83,7 +82,8 @@ DEVICE_FUNCTION void copy_tile(Chunk* to, const Chunk* from, const Chunk* places
   Chunk* const row = to + first * kRow;
   DEVICE_UNROLL
   for (int i = 0; i < kCopies; ++i)
-    device::copy_async16(row + i * kRow + (chunk ^ swizzle(i)), source[i], own >> i & 1, policy);
+    device::copy_async16(row + i * kRow + (chunk ^ swizzle(i)), source[i], (own & 1u << i) != 0,
+                         policy);
 }
 
 }  // namespace

@@ -23,7 +23,6 @@ constexpr int kTile = 16;                      // tokens
 constexpr int kTiles = device::kWave / kTile;  // that a wave looks up at once
 constexpr int kWavesOfProcessor = 8;           // the output takes half of the registers
 constexpr int kMaxSplits = 128;
-constexpr int kMaxGuessed = 2048;  // pages of a request that a block takes into shared memory
 constexpr int kMergedInPlace = 48;  // heads of all splits; more are merged by a second launch
 constexpr float kSlack = 8;         // a weight may be up to 2^8 before all sums are rescaled
 
@@ -53,7 +52,6 @@ struct Plan {
   int width, table_rows, table_columns, cache_pages, page_size;
   Divider by_rows{1}, by_kv_heads{1}, by_splits{1}, by_page_size{1};
   bool wide_requests;
-  bool guesses;            // that row i is of request i, whose pages are loaded along with the tokens
   bool heads_apart;        // all rows of a KV head before those of the next
   bool merge_launch;       // partial results are merged by a second launch, else by the last block
   bool packed_output;      // four neighbours of the output may be stored at once
@@ -224,12 +222,7 @@ Plan make_plan(const AttendParams& p, device::Carver& carver) {
   plan.value_token = chunks_of(p.v_cache, 1);
   const int64_t units = rows * kv_heads;
   choose_blocks(plan, units, p.tokens.size[1], dims, p.served != nullptr);
-  const int64_t count = blocks(units * plan.splits).x;  // refuses more than fit a grid
-  plan.guesses = count <= device::multiprocessors() && rows <= p.block_table.size[0] &&
-                 p.block_table.dtype == TK_I32 && dense_runs(p.block_table, 16) &&
-                 p.block_table.size[1] <= kMaxGuessed &&
-                 int64_t(shared_bytes(dims, plan.waves)) + kMaxGuessed * 4 <=
-                     device::shared_bytes_of_block();
+  blocks(units * plan.splits);  // refuses more than fit a grid
   if (plan.splits > 1) {
     plan.partial = carver.take<float>(uint64_t(units * plan.splits * group * dims));
     plan.statistics = carver.take<Statistics>(uint64_t(units * plan.splits * group));

@@ -74,16 +74,6 @@ attend_kernel(Plan plan, AttendParams p) {
   const bool counts = plan.splits > 1 && !plan.merge_launch && thread == 0;
   if (counts) arrived = device::atomic_or(&plan.arrivals[unit], 0);
 
-  lookup.table = nullptr;
-  if (plan.guesses) {
-    Chunk* const table = queries + At::kChunks;
-    for (int i = thread; i < plan.table_columns / 4; i += kThreads)
-      device::copy_async16(table + i, plan.pages.words + row * plan.pages.row + i * 4, true);
-    device::copy_async_commit();
-    device::copy_async_wait<0>();
-    device::sync_block();
-    if (request.low == row) lookup.table = reinterpret_cast<const int32_t*>(table);
-  }
   const bool valid = request.below(plan.table_rows);
   const int tiles = valid && lookup.end > own_first ? (lookup.end - own_first + kTile - 1) / kTile : 0;
   if (!valid) lookup.end = 0, lookup.token = Id{};
@@ -106,11 +96,13 @@ attend_kernel(Plan plan, AttendParams p) {
 
   lookup.next_tiles(plan, places[0].x);
 
-  const Chunk* const keys = plan.keys + kv_head * plan.key_head + lane % kRow;
-  const Chunk* const values = plan.values + kv_head * plan.value_head + lane % kRow;
+  const Chunk* const keys =
+      device::keep_whole(plan.keys + kv_head * plan.key_head + lane % kRow);
+  const Chunk* const values =
+      device::keep_whole(plan.values + kv_head * plan.value_head + lane % kRow);
   uint64_t live_tiles = 0;  // kTile bits a tile of keys, the latest one lowest
-  DEVICE_ROLLED
-  for (int step = 0; step < kSlots; ++step) {  // rolled: it runs once, out of a cold cache
+  DEVICE_UNROLL
+  for (int step = 0; step < kSlots; ++step) {
     const int tile = step / 2, first_lane = tile % kTiles * kTile;
     const bool of_keys = step % 2 == 0;
     if (kAhead >= kTiles && of_keys && tile > 0 && first_lane == 0)
@@ -147,18 +139,29 @@ attend_kernel(Plan plan, AttendParams p) {
     device::copy_async_wait<kSlots - 1>();
     device::sync_wave();
     float dot[2][2][4] = {};  // of eight tokens; two sums each, so that they wait less
+    // Two steps at a time, whose chunks stand 8 apart from those of the next two: small code.
+    const Chunk* of_queries[2];
+    const Chunk* of_keys[2];
     DEVICE_UNROLL
-    for (int j = 0; j < kRow / 4; ++j) {
-      const int at = (4 * j + member) ^ swizzle(group);
-      const Chunk high = queries[group * kRow + at];
-      const Chunk low = kFew ? Chunk{} : queries[(group + 8) * kRow + at];
+    for (int j = 0; j < 2; ++j) {
+      const int at = group * kRow + ((4 * j + member) ^ swizzle(group));
+      of_queries[j] = queries + at;
+      of_keys[j] = key + at;
+    }
+    DEVICE_ROLLED
+    for (int pair = 0; pair < kRow; pair += 8) {
       DEVICE_UNROLL
-      for (int octet = 0; octet < 2; ++octet) {
-        const Chunk k = key[(octet * 8 + group) * kRow + at];
-        device::multiply_16x8x16<T>(dot[octet][0], {high.x[0], low.x[0], high.x[1], low.x[1]},
-                                    {k.x[0], k.x[1]});
-        device::multiply_16x8x16<T>(dot[octet][1], {high.x[2], low.x[2], high.x[3], low.x[3]},
-                                    {k.x[2], k.x[3]});
+      for (int j = 0; j < 2; ++j) {
+        const Chunk high = of_queries[j][pair];
+        const Chunk low = kFew ? Chunk{} : of_queries[j][pair + 8 * kRow];
+        DEVICE_UNROLL
+        for (int octet = 0; octet < 2; ++octet) {
+          const Chunk k = of_keys[j][pair + octet * 8 * kRow];
+          device::multiply_16x8x16<T>(dot[octet][0], {high.x[0], low.x[0], high.x[1], low.x[1]},
+                                      {k.x[0], k.x[1]});
+          device::multiply_16x8x16<T>(dot[octet][1], {high.x[2], low.x[2], high.x[3], low.x[3]},
+                                      {k.x[2], k.x[3]});
+        }
       }
     }
     device::sync_wave();  // all lanes have read the keys
@@ -386,9 +389,7 @@ template <class T, int kDims, int kWaves, int kSlots, bool kFew>
 void launch_kernel(const AttendParams& p, const Plan& plan, void* stream) {
   device::launch(attend_kernel<T, kDims, kWaves, kSlots, kFew>,
                  blocks(p.q.size[0] * plan.kv_heads * plan.splits), kWaves * device::kWave,
-                 Layout<kDims, kWaves, kSlots, kFew>::kChunks * sizeof(Chunk) +
-                     (plan.guesses ? size_t(plan.table_columns) * sizeof(int32_t) : 0),
-                 stream, plan, p);
+                 Layout<kDims, kWaves, kSlots, kFew>::kChunks * sizeof(Chunk), stream, plan, p);
 }
 
 template <class T, int kDims>
