@@ -67,7 +67,7 @@ template <int kDims, int kWaves, int kSlots, bool kFew>
 struct Layout {
   static constexpr int kRow = kDims / 8;                 // chunks of a token
   static constexpr int kSlot = kTile * kRow;             // chunks
-  static constexpr int kRings = (kFew ? 8 : 16) * kRow;  // behind the queries
+  static constexpr int kRings = 16 * kRow;               // behind the queries
   static constexpr int kStatistics = kRings + kWaves * kSlots * kSlot;
   static constexpr int kPlaces = kStatistics + kWaves * kHeads / 2;
   static constexpr int kPlacesOfWave = 2 * device::kWave / 4;  // of keys, then of values

@@ -82,18 +82,22 @@ attend_kernel(Plan plan, AttendParams p) {
   lookup.next_token(plan);
 
   // The inner dimension of a product may be permuted. A lane's chunk 4 j + member gives it the
-  // dimensions of two instructions, of keys and of queries alike.
-  constexpr int kHeadsAtOnce = kThreads / kRow;
-  const Chunk* const query = plan.queries + row * plan.query_row + thread % kRow;
+  // dimensions of two instructions, of keys and of queries alike. The queries' chunks of heads g
+  // and g + 8 are interleaved, such that a lane loads a fragment as it is.
+  constexpr int kPairs = 8 * kRow, kPairsOfThread = (kPairs + kThreads - 1) / kThreads;
+  Chunk of_head[kPairsOfThread][2];
+  const Chunk* const query = plan.queries + row * plan.query_row + first_head * plan.query_head;
   DEVICE_UNROLL
-  for (int first_of = 0; first_of < kHalves * 8; first_of += kHeadsAtOnce) {
-    const int head = first_of + thread / kRow;
-    if (kHeadsAtOnce > kHalves * 8 && head >= kHalves * 8) break;
-    const bool real = head < plan.group;
-    device::copy_async16(queries + head * kRow + (thread % kRow ^ swizzle(head)),
-                         query + (first_head + (real ? head : 0)) * plan.query_head, real);
+  for (int i = 0; i < kPairsOfThread; ++i) {
+    const int pair = thread + i * kThreads;
+    DEVICE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int head = pair / kRow + half * 8;
+      of_head[i][half] = Chunk{};
+      if (half < kHalves && head < plan.group && (kPairs % kThreads == 0 || pair < kPairs))
+        of_head[i][half] = device::load16<Chunk>(query + head * plan.query_head + pair % kRow);
+    }
   }
-
   lookup.next_tiles(plan, places[0].x);
 
   const Chunk* const keys =
@@ -118,7 +122,16 @@ attend_kernel(Plan plan, AttendParams p) {
   // first run, and the count of the last replay of a graph (which ends as it began) thereafter.
   if (counts && arrived - plan.tag >= uint64_t(plan.splits))
     device::atomic_cas(&plan.arrivals[unit], arrived, plan.tag);
-  device::copy_async_wait<kSlots - 1>();  // the queries, in the first group
+  DEVICE_UNROLL
+  for (int i = 0; i < kPairsOfThread; ++i) {
+    const int pair = thread + i * kThreads, chunk = pair % kRow;
+    const Chunk high = of_head[i][0], low = of_head[i][1];
+    Chunk* const to = queries + chunk / 4 * 64 + pair / kRow * 4 + chunk % 4;
+    if (kPairs % kThreads == 0 || pair < kPairs) {
+      to[0] = {high.x[0], low.x[0], high.x[1], low.x[1]};
+      to[32] = {high.x[2], low.x[2], high.x[3], low.x[3]};
+    }
+  }
   device::sync_block();
 
   float top[kHalves], total[kHalves];  // what weights are relative to; their sum, of this lane
@@ -139,29 +152,18 @@ attend_kernel(Plan plan, AttendParams p) {
     device::copy_async_wait<kSlots - 1>();
     device::sync_wave();
     float dot[2][2][4] = {};  // of eight tokens; two sums each, so that they wait less
-    // Two steps at a time, whose chunks stand 8 apart from those of the next two: small code.
-    const Chunk* of_queries[2];
-    const Chunk* of_keys[2];
+    const Chunk* of_keys[2];  // of even steps and of odd ones
     DEVICE_UNROLL
-    for (int j = 0; j < 2; ++j) {
-      const int at = group * kRow + ((4 * j + member) ^ swizzle(group));
-      of_queries[j] = queries + at;
-      of_keys[j] = key + at;
-    }
-    DEVICE_ROLLED
-    for (int pair = 0; pair < kRow; pair += 8) {
+    for (int j = 0; j < 2; ++j)
+      of_keys[j] = key + group * kRow + ((4 * j + member) ^ swizzle(group));
+    DEVICE_UNROLL
+    for (int j = 0; j < kRow / 4; ++j) {
+      const Chunk first_half = queries[j * 64 + lane], second_half = queries[j * 64 + 32 + lane];
       DEVICE_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const Chunk high = of_queries[j][pair];
-        const Chunk low = kFew ? Chunk{} : of_queries[j][pair + 8 * kRow];
-        DEVICE_UNROLL
-        for (int octet = 0; octet < 2; ++octet) {
-          const Chunk k = of_keys[j][pair + octet * 8 * kRow];
-          device::multiply_16x8x16<T>(dot[octet][0], {high.x[0], low.x[0], high.x[1], low.x[1]},
-                                      {k.x[0], k.x[1]});
-          device::multiply_16x8x16<T>(dot[octet][1], {high.x[2], low.x[2], high.x[3], low.x[3]},
-                                      {k.x[2], k.x[3]});
-        }
+      for (int octet = 0; octet < 2; ++octet) {
+        const Chunk k = of_keys[j % 2][j / 2 * 8 + octet * 8 * kRow];
+        device::multiply_16x8x16<T>(dot[octet][0], first_half.x, {k.x[0], k.x[1]});
+        device::multiply_16x8x16<T>(dot[octet][1], second_half.x, {k.x[2], k.x[3]});
       }
     }
     device::sync_wave();  // all lanes have read the keys
@@ -232,11 +234,15 @@ attend_kernel(Plan plan, AttendParams p) {
     device::copy_async_wait<kSlots - 1>();
     device::sync_wave();
     const int matrix = lane / 8, line = lane % 8;
-    const Chunk* const token = value + (matrix % 2 * 8 + line) * kRow;
+    const Chunk* of_values[4];
+    DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i)
+      of_values[i] =
+          value + (matrix % 2 * 8 + line) * kRow + ((2 * i + matrix / 2) ^ swizzle(line));
     DEVICE_UNROLL
     for (int n = 0; n < kRow; n += 2) {
       uint32_t v[4];
-      device::load_matrices_transposed(v, token + ((n + matrix / 2) ^ swizzle(line)));
+      device::load_matrices_transposed(v, of_values[n / 2 % 4], n / 8 * 8 * int(sizeof(Chunk)));
       device::multiply_16x8x16<T>(output[n], weights, {v[0], v[1]});
       device::multiply_16x8x16<T>(output[n + 1], weights, {v[2], v[3]});
     }
