@@ -112,6 +112,20 @@ DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   *o++ = bit_cast<uint32_t>(device::rsqrt_fast(bit_cast<float>(a)));
 }
 
+// Lets the next launch start at once, and is slow to write what that one reads.
+DEVICE_KERNEL(kThreads) slow_launch(const uint32_t* in, uint32_t* out) {
+  device::let_next_launch_start();
+  const int i = device::block_x() * kThreads + device::thread();
+  uint32_t x = in[i];
+  for (int step = 0; step < kSlowSteps; ++step) x = x * 1664525 + 1013904223 + (x >> 16);
+  out[i] = x;
+}
+DEVICE_KERNEL(kThreads) launch_behind(const uint32_t*, uint32_t* out) {
+  device::wait_for_launch_before();
+  const int i = device::block_x() * kThreads + device::thread();
+  out[kOverlapping + i] = out[kOverlapping - 1 - i];
+}
+
 struct NvidiaProbeOp {
   static constexpr const toolkit::Contract& contract = kNvidia;
   static constexpr const char* implementation = "sm_80";
@@ -130,6 +144,11 @@ struct NvidiaProbeOp {
         return launch(multiplied<device::f16>);
       case kBitsAndHalves:
         return launch(bits_and_halves, kValues / kThreads, kThreads);
+      case kOverlappedLaunches:
+        launch(slow_launch, kOverlapping / kThreads, kThreads);
+        return device::launch_early(launch_behind, device::Grid{kOverlapping / kThreads}, kThreads,
+                                    0, call.stream, call.tensor("in").data<const uint32_t>(),
+                                    call.tensor("out").data<uint32_t>());
     }
   }
 };

@@ -26,6 +26,7 @@ enum Probe : int {
   kMultipliedBf16,
   kMultipliedF16,
   kBitsAndHalves,
+  kOverlappedLaunches,
   kProbes
 };
 
@@ -40,6 +41,8 @@ constexpr int kMmaCoordinates =
 constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 17;  // words of a lane
 constexpr int kBitsWords = 18, kFastExp2At = 16;  // words of a value; the last are exp2_fast and
                                                   // rsqrt_fast of it
+
+constexpr int kOverlapping = 8 * kThreads, kSlowSteps = 4000;  // threads of a launch; what they do
 
 struct Size {
   int in, out;  // words
@@ -63,6 +66,7 @@ constexpr Size kSizes[kProbes] = {
     {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, 2 * kMmaM* kMmaN},
     {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, 2 * kMmaM* kMmaN},
     {kValues, kBitsWords* kValues},
+    {kOverlapping, 2 * kOverlapping},
 };
 
 }  // namespace conformance
