@@ -57,6 +57,7 @@ struct Plan {
   bool packed_output;      // four neighbours of the output may be stored at once
   float scale;             // D^-0.5 * log2(e)
   int waves;               // of a block
+  int first_pass;          // 0: with a rehearsal. Here so that the compiler does not make two of it
   float* partial;          // [R*Hkv, splits, group, D], sums of weighted values; null: one split
   Statistics* statistics;  // [R*Hkv, splits, group]
   uint64_t* arrivals;      // [R*Hkv]: tag + blocks that are done
@@ -122,8 +123,9 @@ void choose_blocks(Plan& plan, int64_t units, int64_t tokens, int64_t dims, bool
       const int64_t each = divide_up(tokens, splits);
       if (divide_up(tokens, each) != splits) continue;
       const int64_t blocks = std::max<int64_t>(1, units * splits), at_once = processors * fit;
+      // The processor with the most blocks is the last one.
       const double rate = std::min(waves == 8 ? 45.0 : 27.0,
-                                   30.0 * double(processors) / double(std::min(blocks, at_once)));
+                                   30.0 / double(divide_up(std::min(blocks, at_once), processors)));
       const int64_t parts = splits * plan.group;
       const double merge = splits == 1               ? 0
                            : parts <= kMergedInPlace ? 3 + 0.04 * double(parts)

@@ -7,15 +7,16 @@
 namespace qsa {
 namespace {
 
+// Not `real`: all but the stores.
 template <class T>
 DEVICE_FUNCTION void store_four(const AttendParams& p, const Plan& plan, int row, int head, int dim,
-                                const Four& v, float factor) {
+                                const Four& v, float factor, bool real = true) {
   T* const to = element<T>(p.output, row, head, dim);
   if (plan.packed_output) {
-    *reinterpret_cast<Pack<uint32_t, 8>*>(to) = {
-        device::pack_halves<T>(v.x[0] * factor, v.x[1] * factor),
-        device::pack_halves<T>(v.x[2] * factor, v.x[3] * factor)};
-  } else {
+    const Pack<uint32_t, 8> packed{device::pack_halves<T>(v.x[0] * factor, v.x[1] * factor),
+                                   device::pack_halves<T>(v.x[2] * factor, v.x[3] * factor)};
+    if (real) *reinterpret_cast<Pack<uint32_t, 8>*>(to) = packed;
+  } else if (real) {
     for (int e = 0; e < 4; ++e) to[e * p.output.stride[2]] = device::from_float<T>(v.x[e] * factor);
   }
 }
