@@ -19,9 +19,7 @@ struct Id {
     low = words[0];
     if (wide) high = words[1];
   }
-  DEVICE_FUNCTION bool below(int32_t limit) const {
-    return low >= 0 && low < limit && high == 0;
-  }
+  DEVICE_FUNCTION bool below(int32_t limit) const { return low >= 0 && low < limit && high == 0; }
 };
 
 // The tokens of one wave, two tiles at once: lane kTile * i + j has token j of tile i. Index, page

@@ -23,7 +23,7 @@ constexpr int kTile = 16;                      // tokens
 constexpr int kTiles = device::kWave / kTile;  // that a wave looks up at once
 constexpr int kWavesOfProcessor = 8;           // the output takes half of the registers
 constexpr int kMaxSplits = 128;
-constexpr int kMergedInPlace = 48;  // heads of all splits; more are merged by a second launch
+constexpr int kMergedInPlace = 48;  // heads of all splits at most
 constexpr float kSlack = 8;         // a weight may be up to 2^8 before all sums are rescaled
 
 struct Statistics {
@@ -57,7 +57,6 @@ struct Plan {
   bool packed_output;      // four neighbours of the output may be stored at once
   float scale;             // D^-0.5 * log2(e)
   int waves;               // of a block
-  int first_pass;          // 0: with a rehearsal. Here so that the compiler does not make two of it
   float* partial;          // [R*Hkv, splits, group, D], sums of weighted values; null: one split
   Statistics* statistics;  // [R*Hkv, splits, group]
   uint64_t* arrivals;      // [R*Hkv]: tag + blocks that are done
@@ -66,9 +65,9 @@ struct Plan {
 
 template <int kDims, int kWaves, int kSlots, bool kFew>
 struct Layout {
-  static constexpr int kRow = kDims / 8;                 // chunks of a token
-  static constexpr int kSlot = kTile * kRow;             // chunks
-  static constexpr int kRings = 16 * kRow;               // behind the queries
+  static constexpr int kRow = kDims / 8;      // chunks of a token
+  static constexpr int kSlot = kTile * kRow;  // chunks
+  static constexpr int kRings = 16 * kRow;    // behind the queries
   static constexpr int kStatistics = kRings + kWaves * kSlots * kSlot;
   static constexpr int kPlaces = kStatistics + kWaves * kHeads / 2;
   static constexpr int kPlacesOfWave = 2 * device::kWave / 4;  // of keys, then of values
@@ -123,28 +122,30 @@ void choose_blocks(Plan& plan, int64_t units, int64_t tokens, int64_t dims, bool
       const int64_t each = divide_up(tokens, splits);
       if (divide_up(tokens, each) != splits) continue;
       const int64_t blocks = std::max<int64_t>(1, units * splits), at_once = processors * fit;
-      // The processor with the most blocks is the last one.
-      const double rate = std::min(waves == 8 ? 45.0 : 27.0,
-                                   30.0 / double(divide_up(std::min(blocks, at_once), processors)));
+      // The processor with the most blocks is the last one, and its blocks wait for each other.
+      const double shared = double(divide_up(std::min(blocks, at_once), processors));
+      const double rate = std::min(waves == 8 ? 45.0 : 28.0, 30.0 / shared);
       const int64_t parts = splits * plan.group;
-      const double merge = splits == 1               ? 0
-                           : parts <= kMergedInPlace ? 3 + 0.04 * double(parts)
-                                                     : 4.5 + 0.1 * double(splits);
-      const double tiles = double(divide_up(divide_up(each, waves), kTile));  // of a wave
-      const double block = 5 + double(each) * token_kb / rate + 0.6 * tiles;
+      const double by_launch = 3 + 0.15 * double(splits) + double(units * plan.group) / 384;
+      const double in_place = parts <= kMergedInPlace ? 4 + 0.04 * double(parts) : by_launch + 1;
+      const double merge = splits == 1 ? 0 : std::min(by_launch, in_place);
+      const int64_t tiles = divide_up(divide_up(each, waves), kTile);  // of a wave
+      // Of many tiles, the copies hide the arithmetic of most.
+      const double block = (waves == 8 ? 7 : 5) + double(each) * token_kb / rate +
+                           shared * double(std::min<int64_t>(tiles, 5));
       const double time = double(divide_up(blocks, at_once)) * block + merge;
       if (plan.splits != 0 && time >= best) continue;
       best = time;
       plan.waves = waves;
       plan.splits = int(splits);
       plan.split_tokens = int(each);
+      plan.merge_launch = splits > 1 && by_launch < in_place;
     }
   }
   if (plan.splits == 0)
     throw device::Unsupported("a block needs " + std::to_string(shared_bytes(dims, 4)) +
                               " bytes of shared memory and may have " +
                               std::to_string(device::shared_bytes_of_block()) + " on this device");
-  plan.merge_launch = plan.splits * plan.group > kMergedInPlace;
   plan.by_splits = Divider(uint32_t(plan.splits));
 }
 

@@ -9,9 +9,8 @@
 // and values in turn; whatever tile has been used makes room for the one kSlots behind it.
 // Statistics are fp32, weights q's dtype (their sum is taken before they are rounded). A score that
 // is not finite makes its weight NaN, and with it the head.
-#include "qsa/attend.h"
-
 #include "device/nvidia.h"
+#include "qsa/attend.h"
 #include "qsa/attend_gather.h"
 #include "qsa/attend_plan.h"
 #include "qsa/attend_splits.h"
@@ -75,7 +74,8 @@ attend_kernel(Plan plan, AttendParams p) {
   if (counts) arrived = device::atomic_or(&plan.arrivals[unit], 0);
 
   const bool valid = request.below(plan.table_rows);
-  const int tiles = valid && lookup.end > own_first ? (lookup.end - own_first + kTile - 1) / kTile : 0;
+  const int tokens = valid ? lookup.end - own_first : 0;
+  const int tiles = tokens > 0 ? (tokens + kTile - 1) / kTile : 0;
   if (!valid) lookup.end = 0, lookup.token = Id{};
   lookup.pages = plan.pages.words + (valid ? request.low : 0) * plan.pages.row;
   lookup.next_page(plan);
@@ -100,8 +100,7 @@ attend_kernel(Plan plan, AttendParams p) {
   }
   lookup.next_tiles(plan, places[0].x);
 
-  const Chunk* const keys =
-      device::keep_whole(plan.keys + kv_head * plan.key_head + lane % kRow);
+  const Chunk* const keys = device::keep_whole(plan.keys + kv_head * plan.key_head + lane % kRow);
   const Chunk* const values =
       device::keep_whole(plan.values + kv_head * plan.value_head + lane % kRow);
   uint64_t live_tiles = 0;  // kTile bits a tile of keys, the latest one lowest
@@ -113,8 +112,8 @@ attend_kernel(Plan plan, AttendParams p) {
       lookup.next_tiles(plan, places[0].x);
     if (tile < tiles)
       copy_tile<kRow>(ring + step * At::kSlot, of_keys ? keys : values,
-                      (of_keys ? places : value_places) + first_lane / 4,
-                      lookup.live >> first_lane, policy);
+                      (of_keys ? places : value_places) + first_lane / 4, lookup.live >> first_lane,
+                      policy);
     if (of_keys) live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
     device::copy_async_commit();
   }
@@ -134,197 +133,190 @@ attend_kernel(Plan plan, AttendParams p) {
   }
   device::sync_block();
 
-  // The first pass rehearses how the waves' results meet, with whatever shared memory holds, while
-  // the first copies are under way. Instructions that are needed for the first time come from
-  // memory: behind all other copies, in the end, when nothing is left to hide that.
   Statistics* const of_waves = reinterpret_cast<Statistics*>(queries + At::kStatistics);
   constexpr int kQuads = kDims / 4;  // of a head's output
   const int64_t at_split = (int64_t(unit) * plan.splits + split) * plan.group;
-  DEVICE_ROLLED
-  for (int pass = plan.first_pass; pass < 2; ++pass) {
-    const bool real = pass == 1;
-    if (real) {
-      float top[kHalves], total[kHalves];  // what weights are relative to; their sum, of this lane
+  float top[kHalves], total[kHalves];  // what weights are relative to; their sum, of this lane
+  DEVICE_UNROLL
+  for (int half = 0; half < kHalves; ++half) {
+    top[half] = -device::infinity();
+    total[half] = 0.0f;
+  }
+  float output[kRow][4] = {};
+
+  int slot = 0;
+  for (int tile = 0; tile < tiles; ++tile) {
+    Chunk* const key = ring + slot * At::kSlot;
+    slot = slot + 1 == kSlots ? 0 : slot + 1;
+    Chunk* const value = ring + slot * At::kSlot;
+    slot = slot + 1 == kSlots ? 0 : slot + 1;
+
+    device::copy_async_wait<kSlots - 1>();
+    device::sync_wave();
+    float dot[2][2][4] = {};  // of eight tokens; two sums each, so that they wait less
+    const Chunk* of_keys[2];  // of even steps and of odd ones
+    DEVICE_UNROLL
+    for (int j = 0; j < 2; ++j)
+      of_keys[j] = key + group * kRow + ((4 * j + member) ^ swizzle(group));
+    DEVICE_UNROLL
+    for (int j = 0; j < kRow / 4; ++j) {
+      const Chunk first_half = queries[j * 64 + lane], second_half = queries[j * 64 + 32 + lane];
+      DEVICE_UNROLL
+      for (int octet = 0; octet < 2; ++octet) {
+        const Chunk k = of_keys[j % 2][j / 2 * 8 + octet * 8 * kRow];
+        device::multiply_16x8x16<T>(dot[octet][0], first_half.x, {k.x[0], k.x[1]});
+        device::multiply_16x8x16<T>(dot[octet][1], second_half.x, {k.x[2], k.x[3]});
+      }
+    }
+    device::sync_wave();  // all lanes have read the keys
+    const uint32_t live = uint32_t(live_tiles >> kAhead * kTile);
+    const int value_lane = (tile + kAhead) % kTiles * kTile;
+    if (tile + kAhead < tiles)
+      copy_tile<kRow>(key, values, value_places + value_lane / 4, lookup.live >> value_lane,
+                      policy);
+    device::copy_async_commit();
+
+    uint32_t weights[4];
+    float weight[kHalves][2][2];  // scores, then weights
+    bool grown = false;
+    float most[kHalves];
+    DEVICE_UNROLL
+    for (int half = 0; half < kHalves; ++half) {
+      most[half] = -device::infinity();
+      DEVICE_UNROLL
+      for (int octet = 0; octet < 2; ++octet) {
+        DEVICE_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          const float sum = dot[octet][0][2 * half + e] + dot[octet][1][2 * half + e];
+          // A score that is not finite makes the head NaN; -inf would silently drop the token.
+          const bool finite = device::abs(sum) < device::infinity();
+          const bool masked = !(live >> (octet * 8 + 2 * member + e) & 1);
+          const float score = masked   ? -device::infinity()
+                              : finite ? sum * plan.scale
+                                       : device::nan();
+          weight[half][octet][e] = score;
+          most[half] = device::max(most[half], score);
+        }
+      }
+      grown = grown || most[half] > top[half] + kSlack;
+    }
+    if (device::any(grown)) {
       DEVICE_UNROLL
       for (int half = 0; half < kHalves; ++half) {
-        top[half] = -device::infinity();
-        total[half] = 0.0f;
-      }
-      float output[kRow][4] = {};
-
-      int slot = 0;
-      for (int tile = 0; tile < tiles; ++tile) {
-        Chunk* const key = ring + slot * At::kSlot;
-        slot = slot + 1 == kSlots ? 0 : slot + 1;
-        Chunk* const value = ring + slot * At::kSlot;
-        slot = slot + 1 == kSlots ? 0 : slot + 1;
-
-        device::copy_async_wait<kSlots - 1>();
-        device::sync_wave();
-        float dot[2][2][4] = {};  // of eight tokens; two sums each, so that they wait less
-        const Chunk* of_keys[2];  // of even steps and of odd ones
-        DEVICE_UNROLL
-        for (int j = 0; j < 2; ++j)
-          of_keys[j] = key + group * kRow + ((4 * j + member) ^ swizzle(group));
-        DEVICE_UNROLL
-        for (int j = 0; j < kRow / 4; ++j) {
-          const Chunk first_half = queries[j * 64 + lane], second_half = queries[j * 64 + 32 + lane];
-          DEVICE_UNROLL
-          for (int octet = 0; octet < 2; ++octet) {
-            const Chunk k = of_keys[j % 2][j / 2 * 8 + octet * 8 * kRow];
-            device::multiply_16x8x16<T>(dot[octet][0], first_half.x, {k.x[0], k.x[1]});
-            device::multiply_16x8x16<T>(dot[octet][1], second_half.x, {k.x[2], k.x[3]});
-          }
-        }
-        device::sync_wave();  // all lanes have read the keys
-        const uint32_t live = uint32_t(live_tiles >> kAhead * kTile);
-        const int value_lane = (tile + kAhead) % kTiles * kTile;
-        if (tile + kAhead < tiles)
-          copy_tile<kRow>(key, values, value_places + value_lane / 4, lookup.live >> value_lane,
-                          policy);
-        device::copy_async_commit();
-
-        uint32_t weights[4];
-        float weight[kHalves][2][2];  // scores, then weights
-        bool grown = false;
-        float most[kHalves];
-        DEVICE_UNROLL
-        for (int half = 0; half < kHalves; ++half) {
-          most[half] = -device::infinity();
-          DEVICE_UNROLL
-          for (int octet = 0; octet < 2; ++octet) {
-            DEVICE_UNROLL
-            for (int e = 0; e < 2; ++e) {
-              const float sum = dot[octet][0][2 * half + e] + dot[octet][1][2 * half + e];
-              // A score that is not finite makes the head NaN; -inf would silently drop the token.
-              const bool finite = device::abs(sum) < device::infinity();
-              const bool masked = !(live >> (octet * 8 + 2 * member + e) & 1);
-              const float score = masked   ? -device::infinity()
-                                  : finite ? sum * plan.scale
-                                           : device::nan();
-              weight[half][octet][e] = score;
-              most[half] = device::max(most[half], score);
-            }
-          }
-          grown = grown || most[half] > top[half] + kSlack;
-        }
-        if (device::any(grown)) {
-          DEVICE_UNROLL
-          for (int half = 0; half < kHalves; ++half) {
-            most[half] = device::max(most[half], device::shuffle_xor(most[half], 1));
-            most[half] = device::max(most[half], device::shuffle_xor(most[half], 2));
-            const float now = device::max(top[half], most[half]);
-            const float rescale = now == top[half] ? 1.0f : device::exp2_fast(top[half] - now);
-            top[half] = now;
-            if (tile == 0) continue;  // the sums are zeros
-            total[half] *= rescale;
-            DEVICE_UNROLL
-            for (int n = 0; n < kRow; ++n) {
-              output[n][2 * half] *= rescale;
-              output[n][2 * half + 1] *= rescale;
-            }
-          }
-        }
-        weights[1] = weights[3] = 0;
-        DEVICE_UNROLL
-        for (int half = 0; half < kHalves; ++half) {
-          DEVICE_UNROLL
-          for (int octet = 0; octet < 2; ++octet) {
-            DEVICE_UNROLL
-            for (int e = 0; e < 2; ++e) {
-              float& w = weight[half][octet][e];
-              w = w == -device::infinity() ? 0.0f : device::exp2_fast(w - top[half]);
-              total[half] += w;
-            }
-            weights[octet * 2 + half] =
-                device::pack_halves<T>(weight[half][octet][0], weight[half][octet][1]);
-          }
-        }
-
-        device::copy_async_wait<kSlots - 1>();
-        device::sync_wave();
-        const int matrix = lane / 8, line = lane % 8;
-        const Chunk* of_values[4];
-        DEVICE_UNROLL
-        for (int i = 0; i < 4; ++i)
-          of_values[i] =
-              value + (matrix % 2 * 8 + line) * kRow + ((2 * i + matrix / 2) ^ swizzle(line));
-        DEVICE_UNROLL
-        for (int n = 0; n < kRow; n += 2) {
-          uint32_t v[4];
-          device::load_matrices_transposed(v, of_values[n / 2 % 4], n / 8 * 8 * int(sizeof(Chunk)));
-          device::multiply_16x8x16<T>(output[n], weights, {v[0], v[1]});
-          device::multiply_16x8x16<T>(output[n + 1], weights, {v[2], v[3]});
-        }
-        device::sync_wave();  // all lanes have read the values
-        const int next = tile + kAhead + 1, first_lane = next % kTiles * kTile;
-        if (next < tiles) {
-          if (first_lane == 0) lookup.next_tiles(plan, places[0].x);
-          copy_tile<kRow>(value, keys, places + first_lane / 4, lookup.live >> first_lane, policy);
-        }
-        live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
-        device::copy_async_commit();
-      }
-      device::copy_async_wait<0>();
-      device::sync_wave();
-
-      // To shared memory, where the waves' results meet. One output that is not finite makes its head NaN: it
-      // enters the sum of the weights, as its product with zero.
-      float* const own = reinterpret_cast<float*>(ring);  // [kHeads][kPitch]
-      DEVICE_UNROLL
-      for (int half = 0; half < kHalves; ++half) {
-        const int head = half * 8 + group;
-        float not_finite[2] = {};
+        most[half] = device::max(most[half], device::shuffle_xor(most[half], 1));
+        most[half] = device::max(most[half], device::shuffle_xor(most[half], 2));
+        const float now = device::max(top[half], most[half]);
+        const float rescale = now == top[half] ? 1.0f : device::exp2_fast(top[half] - now);
+        top[half] = now;
+        if (tile == 0) continue;  // the sums are zeros
+        total[half] *= rescale;
         DEVICE_UNROLL
         for (int n = 0; n < kRow; ++n) {
-          const float a = output[n][2 * half], b = output[n][2 * half + 1];
-          not_finite[0] = device::fma(a, 0.0f, not_finite[0]);
-          not_finite[1] = device::fma(b, 0.0f, not_finite[1]);
-          *reinterpret_cast<Pack<float, 8>*>(own + head * At::kPitch + n * 8 + member * 2) = {a, b};
+          output[n][2 * half] *= rescale;
+          output[n][2 * half + 1] *= rescale;
         }
-        total[half] += not_finite[0] + not_finite[1];
-        total[half] += device::shuffle_xor(total[half], 1);
-        total[half] += device::shuffle_xor(total[half], 2);
-        if (member == 0) of_waves[wave * kHeads + head] = {top[half], total[half]};
       }
     }
-    device::sync_block();
+    weights[1] = weights[3] = 0;
+    DEVICE_UNROLL
+    for (int half = 0; half < kHalves; ++half) {
+      DEVICE_UNROLL
+      for (int octet = 0; octet < 2; ++octet) {
+        DEVICE_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          float& w = weight[half][octet][e];
+          w = w == -device::infinity() ? 0.0f : device::exp2_fast(w - top[half]);
+          total[half] += w;
+        }
+        weights[octet * 2 + half] =
+            device::pack_halves<T>(weight[half][octet][0], weight[half][octet][1]);
+      }
+    }
 
-    if (thread < plan.group) {  // a thread a head: the factor of each wave, in place of its top
-      Statistics all{-device::infinity(), 0.0f};
-      DEVICE_UNROLL
-      for (int w = 0; w < kWaves; ++w)
-        all.top = device::max(all.top, of_waves[w * kHeads + thread].top);
-      DEVICE_UNROLL
-      for (int w = 0; w < kWaves; ++w) {
-        const Statistics part = of_waves[w * kHeads + thread];
-        const float factor = weight_of(part, all.top);
-        all.total = device::fma(part.total, factor, all.total);
-        of_waves[w * kHeads + thread].top = factor;
-      }
-      const float factor = inverse(all.total);
-      if (plan.splits == 1) of_waves[thread].total = factor;
-      if (real && plan.splits > 1) plan.statistics[at_split + thread] = all;
-      if (real && plan.splits == 1) store_lse(p, row, first_head + thread, all.top, all.total);
+    device::copy_async_wait<kSlots - 1>();
+    device::sync_wave();
+    const int matrix = lane / 8, line = lane % 8;
+    const Chunk* of_values[4];
+    DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i)
+      of_values[i] =
+          value + (matrix % 2 * 8 + line) * kRow + ((2 * i + matrix / 2) ^ swizzle(line));
+    DEVICE_UNROLL
+    for (int n = 0; n < kRow; n += 2) {
+      uint32_t v[4];
+      device::load_matrices_transposed(v, of_values[n / 2 % 4], n / 8 * 8 * int(sizeof(Chunk)));
+      device::multiply_16x8x16<T>(output[n], weights, {v[0], v[1]});
+      device::multiply_16x8x16<T>(output[n + 1], weights, {v[2], v[3]});
     }
-    device::sync_block();
-    DEVICE_ROLLED
-    for (int i = thread; i < plan.group * kQuads; i += kThreads) {
-      const int head = i / kQuads, dim = i % kQuads * 4;
-      const float* const of_first = reinterpret_cast<const float*>(queries + (real ? At::kRings : 0));
-      Four sum{};
-      DEVICE_UNROLL
-      for (int w = 0; w < kWaves; ++w)
-        add(sum,
-            *reinterpret_cast<const Four*>(
-                of_first + (real ? w * kSlots * At::kSlot * 4 + head * At::kPitch : 0) + dim),
-            of_waves[w * kHeads + head].top);
-      if (plan.splits == 1)
-        store_four<T>(p, plan, row, first_head + head, dim, sum, of_waves[head].total, real);
-      else if (real)
-        *reinterpret_cast<Four*>(plan.partial + (at_split + head) * kDims + dim) = sum;
+    device::sync_wave();  // all lanes have read the values
+    const int next = tile + kAhead + 1, first_lane = next % kTiles * kTile;
+    if (next < tiles) {
+      if (first_lane == 0) lookup.next_tiles(plan, places[0].x);
+      copy_tile<kRow>(value, keys, places + first_lane / 4, lookup.live >> first_lane, policy);
     }
-    if (!real) device::sync_block();
+    live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
+    device::copy_async_commit();
+  }
+  device::copy_async_wait<0>();
+  device::sync_wave();
+
+  // The waves' results meet in shared memory. One output that is not finite makes its head NaN: it
+  // enters the sum of the weights, as its product with zero.
+  float* const own = reinterpret_cast<float*>(ring);  // [kHeads][kPitch]
+  DEVICE_UNROLL
+  for (int half = 0; half < kHalves; ++half) {
+    const int head = half * 8 + group;
+    float not_finite[2] = {};
+    DEVICE_UNROLL
+    for (int n = 0; n < kRow; ++n) {
+      const float a = output[n][2 * half], b = output[n][2 * half + 1];
+      not_finite[0] = device::fma(a, 0.0f, not_finite[0]);
+      not_finite[1] = device::fma(b, 0.0f, not_finite[1]);
+      *reinterpret_cast<Pack<float, 8>*>(own + head * At::kPitch + n * 8 + member * 2) = {a, b};
+    }
+    total[half] += not_finite[0] + not_finite[1];
+    total[half] += device::shuffle_xor(total[half], 1);
+    total[half] += device::shuffle_xor(total[half], 2);
+    if (member == 0) of_waves[wave * kHeads + head] = {top[half], total[half]};
+  }
+  device::sync_block();
+
+  if (thread < plan.group) {  // a thread a head: the factor of each wave, in place of its top
+    Statistics all{-device::infinity(), 0.0f};
+    DEVICE_UNROLL
+    for (int w = 0; w < kWaves; ++w)
+      all.top = device::max(all.top, of_waves[w * kHeads + thread].top);
+    DEVICE_UNROLL
+    for (int w = 0; w < kWaves; ++w) {
+      const Statistics part = of_waves[w * kHeads + thread];
+      const float factor = weight_of(part, all.top);
+      all.total = device::fma(part.total, factor, all.total);
+      of_waves[w * kHeads + thread].top = factor;
+    }
+    if (plan.splits > 1) {
+      plan.statistics[at_split + thread] = all;
+    } else {
+      of_waves[thread].total = inverse(all.total);
+      store_lse(p, row, first_head + thread, all.top, all.total);
+    }
+  }
+  device::sync_block();
+  static_assert(kThreads % kQuads == 0, "a thread keeps its dimensions");
+  const int dim = thread % kQuads * 4;
+  const float* of_first =
+      reinterpret_cast<const float*>(queries + At::kRings) + thread / kQuads * At::kPitch + dim;
+  DEVICE_ROLLED
+  for (int head = thread / kQuads; head < plan.group; head += kThreads / kQuads) {
+    Four sum{};
+    DEVICE_UNROLL
+    for (int w = 0; w < kWaves; ++w)
+      add(sum, *reinterpret_cast<const Four*>(of_first + w * kSlots * At::kSlot * 4),
+          of_waves[w * kHeads + head].top);
+    of_first += kThreads / kQuads * At::kPitch;
+    if (plan.splits > 1)
+      *reinterpret_cast<Four*>(plan.partial + (at_split + head) * kDims + dim) = sum;
+    else
+      store_four<T>(p, plan, row, first_head + head, dim, sum, of_waves[head].total);
   }
   if (plan.splits == 1 || plan.merge_launch) return;
 

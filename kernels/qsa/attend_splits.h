@@ -7,16 +7,15 @@
 namespace qsa {
 namespace {
 
-// Not `real`: all but the stores.
 template <class T>
 DEVICE_FUNCTION void store_four(const AttendParams& p, const Plan& plan, int row, int head, int dim,
-                                const Four& v, float factor, bool real = true) {
+                                const Four& v, float factor) {
   T* const to = element<T>(p.output, row, head, dim);
   if (plan.packed_output) {
-    const Pack<uint32_t, 8> packed{device::pack_halves<T>(v.x[0] * factor, v.x[1] * factor),
-                                   device::pack_halves<T>(v.x[2] * factor, v.x[3] * factor)};
-    if (real) *reinterpret_cast<Pack<uint32_t, 8>*>(to) = packed;
-  } else if (real) {
+    *reinterpret_cast<Pack<uint32_t, 8>*>(to) = {
+        device::pack_halves<T>(v.x[0] * factor, v.x[1] * factor),
+        device::pack_halves<T>(v.x[2] * factor, v.x[3] * factor)};
+  } else {
     for (int e = 0; e < 4; ++e) to[e * p.output.stride[2]] = device::from_float<T>(v.x[e] * factor);
   }
 }
@@ -108,8 +107,7 @@ merge_splits_kernel(Plan plan, AttendParams p) {
       DEVICE_UNROLL
       for (int s = 0; s < kSlices; ++s) add(all, sums[s * kMergeQuads + thread], 1.0f);
       const float factor = inverse(total);
-      if (pass == 1)
-        store_four<T>(p, plan, row, head, part * kMergeDims + thread * 4, all, factor);
+      if (pass == 1) store_four<T>(p, plan, row, head, part * kMergeDims + thread * 4, all, factor);
     }
     if (pass == 1 && thread == 0 && part == 0) store_lse(p, row, head, top, total);
     device::sync_block();
