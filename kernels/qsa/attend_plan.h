@@ -63,7 +63,7 @@ struct Plan {
   uint64_t tag;            // of this call; its low bits are zeros
 };
 
-template <int kDims, int kWaves, int kSlots, bool kFew>
+template <int kDims, int kWaves, int kSlots>
 struct Layout {
   static constexpr int kRow = kDims / 8;      // chunks of a token
   static constexpr int kSlot = kTile * kRow;  // chunks
@@ -94,10 +94,10 @@ constexpr int kSlotsOf = kDims == 256 ? 3 : 5;
 
 // With room for 16 query heads.
 size_t shared_bytes(int64_t dims, int waves) {
-  const int chunks = dims == 256 ? (waves == 8 ? Layout<256, 8, kSlotsOf<256>, false>::kChunks
-                                               : Layout<256, 4, kSlotsOf<256>, false>::kChunks)
-                                 : (waves == 8 ? Layout<128, 8, kSlotsOf<128>, false>::kChunks
-                                               : Layout<128, 4, kSlotsOf<128>, false>::kChunks);
+  const int chunks = dims == 256 ? (waves == 8 ? Layout<256, 8, kSlotsOf<256>>::kChunks
+                                               : Layout<256, 4, kSlotsOf<256>>::kChunks)
+                                 : (waves == 8 ? Layout<128, 8, kSlotsOf<128>>::kChunks
+                                               : Layout<128, 4, kSlotsOf<128>>::kChunks);
   return chunks * sizeof(Chunk);
 }
 

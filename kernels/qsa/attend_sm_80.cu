@@ -23,7 +23,7 @@ namespace {
 template <class T, int kDims, int kWaves, int kSlots, bool kFew>
 DEVICE_KERNEL_BLOCKS(kWaves* device::kWave, kWavesOfProcessor / kWaves)
 attend_kernel(Plan plan, AttendParams p) {
-  using At = Layout<kDims, kWaves, kSlots, kFew>;
+  using At = Layout<kDims, kWaves, kSlots>;
   constexpr int kThreads = kWaves * device::kWave;
   constexpr int kRow = At::kRow;
   constexpr int kHalves = kFew ? 1 : 2;  // of the rows: heads 0-7 and 8-15
@@ -395,7 +395,7 @@ template <class T, int kDims, int kWaves, int kSlots, bool kFew>
 void launch_kernel(const AttendParams& p, const Plan& plan, void* stream) {
   device::launch(attend_kernel<T, kDims, kWaves, kSlots, kFew>,
                  blocks(p.q.size[0] * plan.kv_heads * plan.splits), kWaves * device::kWave,
-                 Layout<kDims, kWaves, kSlots, kFew>::kChunks * sizeof(Chunk), stream, plan, p);
+                 Layout<kDims, kWaves, kSlots>::kChunks * sizeof(Chunk), stream, plan, p);
 }
 
 template <class T, int kMergeDims, int kPerSlice>
