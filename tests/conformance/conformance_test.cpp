@@ -312,6 +312,21 @@ TEST_F(Conformance, BitsAndHalves) {
           << in[(i + 1) % kValues] << "): simt " << a[i * kBitsWords + f] << ", cuda "
           << b[i * kBitsWords + f];
 }
+void a_launch_sees_what_the_one_before_wrote(const Backend& backend) {
+  const Words in = random_words(kOverlapping), out = backend.run(kOverlappedLaunches, in);
+  for (int i = 0; i < kOverlapping; ++i) {
+    uint32_t x = in[i];
+    for (int step = 0; step < kSlowSteps; ++step) x = x * 1664525 + 1013904223 + (x >> 16);
+    ASSERT_EQ(out[i], x);
+    ASSERT_EQ(out[2 * kOverlapping - 1 - i], x) << "read " << i;
+  }
+}
+TEST_F(Conformance, ALaunchSeesWhatTheOneBeforeWrote) {
+  a_launch_sees_what_the_one_before_wrote(*cuda_);
+}
+TEST(ConformanceOfSimt, ALaunchSeesWhatTheOneBeforeWrote) {
+  a_launch_sees_what_the_one_before_wrote(simt());
+}
 void fast_exp2_is_within_two_ulp(const Backend& backend) {
   const Words in = random_floats(kValues), out = backend.run(kBitsAndHalves, in);
   for (int i = 0; i < kValues; ++i) {

@@ -27,6 +27,7 @@ enum Probe : int {
   kMultipliedF16,
   kBitsAndHalves,
   kBulkCopies,
+  kOverlappedLaunches,
   kProbes
 };
 
@@ -42,6 +43,8 @@ constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 17;  // wor
 constexpr int kBulkPieces = 5;  // of 256 bytes
 constexpr int kBitsWords = 22, kFastExp2At = 19;  // words of a value; the last are exp2_fast,
                                                   // rsqrt_fast and reciprocal_fast of it
+
+constexpr int kOverlapping = 8 * kThreads, kSlowSteps = 4000;  // threads of a launch; what they do
 
 struct Size {
   int in, out;  // words
@@ -66,6 +69,7 @@ constexpr Size kSizes[kProbes] = {
     {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, 2 * kMmaM* kMmaN},
     {kValues, kBitsWords* kValues},
     {kBulkPieces * 64, kBulkPieces * 64},
+    {kOverlapping, 2 * kOverlapping},
 };
 
 }  // namespace conformance

@@ -152,6 +152,13 @@ DEVICE_FUNCTION float reciprocal_fast(float x) {
   return out;
 }
 
+// A pointer whose sum the compiler does not take apart to add the terms to each index instead.
+template <class T>
+DEVICE_FUNCTION const T* keep_whole(const T* pointer) {
+  asm("" : "+l"(pointer));
+  return pointer;
+}
+
 // Memory. Shared addresses are 32 bits and may be put together with OR; a pointer would be taken
 // apart and added up again.
 struct Words2 {

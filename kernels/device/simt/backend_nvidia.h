@@ -17,6 +17,11 @@ inline bool sync_block_any(bool b, Site site = Site::current()) {
   return any_found;
 }
 
+template <class T>
+const T* keep_whole(const T* pointer) {
+  return pointer;
+}
+
 // Matrices.
 template <class T>
 void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
