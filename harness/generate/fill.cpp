@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "harness/generate/sizes_only.h"
 #include "harness/tensors/numbers.h"
 #include "harness/tensors/walk.h"
 #include "reference/parallel.h"
@@ -46,6 +47,7 @@ void NormalElement::put(int32_t sum, std::byte* p) const {
 }
 
 void fill_normal(Tensor& t, const Random& random, double scale, double mean) {
+  if (sizes_only()) return;
   const NormalElement element(t.dtype, scale, mean, t.count());
   constexpr int64_t kPart = 4096;
   std::vector<int32_t> sums(size_t(std::min(kPart, t.count())));
@@ -66,6 +68,7 @@ void fill_below(Tensor& t, const Random& random, int64_t n) {
 }
 
 void fill_bytes(Tensor& t, const Random& random) {
+  if (sizes_only()) return;
   const size_t bytes = size_t(toolkit::bytes_of(t.dtype));
   walk(t, [&](int64_t i, std::byte* p) {
     const uint64_t bits = random.bits(uint64_t(i));
@@ -88,6 +91,7 @@ void fill_poison(Tensor& t) {
 }
 
 void poison_storage(Tensor& t) {
+  if (sizes_only()) return;
   // In parts on all cores: the first touch of gigabytes is what costs.
   constexpr int64_t kPart = 64 << 20;
   const int64_t bytes = int64_t(t.storage->bytes());
