@@ -108,7 +108,8 @@ std::string compared_line(const ComparedCase& c) {
 std::string mean_line(const ComparedOp& op) {
   std::string html = fmt::format("<tr><th scope=row>{}", escaped(op.op));
   for (size_t i = 1; i < op.speed_up.size(); ++i)
-    html += fmt::format("<td class=n>{}{}", op.shared[i], ratio_text("td", op.speed_up[i]));
+    html += fmt::format("{}<small>{} case{}</small>", ratio_text("td", op.speed_up[i]), op.shared[i],
+                        op.shared[i] == 1 ? "" : "s");
   return html + "\n";
 }
 
@@ -154,7 +155,7 @@ std::string comparison_section(const Comparison& c) {
       "<div class=scroll><table class=\"means compared\"><thead><tr><th>op",
       escaped(c.subjects[0].label));
   for (size_t i = 1; i < c.subjects.size(); ++i)
-    html += fmt::format("<th class=n>cases<th class=n>{}", escaped(c.subjects[i].label));
+    html += fmt::format("<th class=n>{}", escaped(c.subjects[i].label));
   html += "<tbody>\n";
   for (const ComparedOp& op : c.ops) html += mean_line(op);
   html += "<tfoot>" + mean_line(c.all) + "</table></div>\n";
