@@ -13,6 +13,7 @@
 #include <cstring>
 #include <iostream>
 
+#include "cli/outputs.h"
 #include "cli/plan.h"
 #include "cli/resume.h"
 #include "cli/version.h"
@@ -84,13 +85,13 @@ Session::Session(const Tool& tool, const VerbName& verb, const Options& options)
     prepare_child();
     return;
   }
-  std::set<std::string> seen;
+  const std::vector<std::string> outputs{options.csv, options.json, options.junit,
+                                         options.markdown};
+  std::vector<std::string> dumps = options.files;
+  dumps.insert(dumps.end(), options.load.begin(), options.load.end());
+  check_outputs(dumps, outputs);
   const auto open = [&](const std::string& path, auto make) {
-    if (path.empty()) return;
-    if (!seen.insert(path).second)
-      throw harness::BadRequest(fmt::format("two reports go to {}; expected one each",
-                                            path == "-" ? "standard output" : path));
-    reports_.open(make(path));
+    if (!path.empty()) reports_.open(make(path));
   };
   if (options.resume && options.csv != "-" && !options.csv.empty())
     found_ = read_earlier_rows(options.csv, tool.name, git_sha());
@@ -105,7 +106,7 @@ Session::Session(const Tool& tool, const VerbName& verb, const Options& options)
   open(options.json, harness::json_sink);
   open(options.junit, harness::junit_sink);
   open(options.markdown, harness::markdown_sink);
-  out_ = seen.contains("-") ? stderr : stdout;
+  out_ = std::ranges::find(outputs, "-") != outputs.end() ? stderr : stdout;
   if (!found_.empty() && (git_sha() == "unknown" || git_sha().ends_with("-dirty")))
     say(
         fmt::format("note: {} has rows of a build that calls itself '{}', as this one does; that "

@@ -325,7 +325,13 @@ double time_oracle(Session& session, const harness::Card& card, const harness::C
     return us.count();
   };
   const auto rules = rules_of(session.options());
-  const auto summary = session.watched(row, [&] { return take_samples({sample}, rules); }).front();
+  harness::Summary summary;
+  try {
+    summary = session.watched(row, [&] { return take_samples({sample}, rules); }).front();
+  } catch (const std::bad_alloc& e) {
+    session.finish_row(row, too_big_for_host(e));
+    return 0;
+  }
   set_times(row, summary, card.cost(made));
   Verdict v;  // the oracle is the yardstick: nothing is judged in this row
   if (session.options().max_noise_pct >= 0) hold_to_noise(v, summary, rules.max_noise_pct);

@@ -139,6 +139,9 @@ TEST(Csv, ReportOnStandardOutputIsAloneThere) {
   EXPECT_EQ(parse_csv(ran.out).size(), 2u) << ran.out;
   EXPECT_TRUE(test::has(ran.err, "PASS 1 of 1"));
   EXPECT_EQ(run_tool("qsa-verify run expand --csv - --json -").code, 2);
+  const auto twice = run_tool("qsa-verify run expand --csv " + scratch("one") + " --json " + scratch("./one"));
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_TRUE(test::has(twice.err, "two reports go to "));
 }
 
 TEST(Csv, CommaLocaleOfTheEnvironmentChangesNothing) {

@@ -257,6 +257,20 @@ TEST(Memory, DryRunSaysWhatACaseTakes) {
   EXPECT_TRUE(has(ran.out, " memory_bytes="));
 }
 
+// It draws no numbers, but what a step moves hangs on them.
+TEST(Memory, DryRunCountsTheBytesOfTheRun) {
+  for (const std::string selection :
+       {"step -f 'prefill|mixed'", "attend -f /decode", "topk", "expand -f hostile"}) {
+    const auto rows = parse_csv(run_tool("qsa-verify run " + selection + " -d simt -q --csv -").out);
+    const auto dry = run_tool("qsa-verify run " + selection + " --dry-run").out;
+    ASSERT_GT(rows.size(), 1u) << selection;
+    for (size_t i = 0; i + 1 < rows.size(); ++i)
+      if (!column(rows, "bytes")[i].empty()) {
+        EXPECT_TRUE(has(dry, column(rows, "case_id")[i] + "  bytes=" + column(rows, "bytes")[i] + " "));
+      }
+  }
+}
+
 // What a terminal gets when the program's standard error is one.
 std::string on_terminal(const std::string& command_line) {
   int master = -1;
