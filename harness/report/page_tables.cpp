@@ -100,7 +100,8 @@ std::string compared_line(const ComparedCase& c) {
     }
     html += fmt::format("<td class=n>{}", digits(e->value("time_us_median")));
     if (i > 0) html += ratio_text("b", speed_up(c, i)) + "</b>";
-    if (e->share) html += fmt::format("<small>{} of roof</small>", share_text(*e));
+    if (e->share)
+      html += fmt::format("<small>{}{}</small>", share_text(*e), e->share->measured ? " of roof" : "");
   }
   return html + "\n";
 }
