@@ -46,8 +46,10 @@ std::string share_cell(const Entry& e) {
 
 std::string case_line(const Entry& e, bool device, bool impl, bool timed) {
   std::string html = fmt::format("<tr id=r{}>{}", e.number, case_cell(e));
-  if (device) html += fmt::format("<td>{}", escaped(e.text("device")));
   if (impl) html += fmt::format("<td>{}", escaped(e.text("impl")));
+  if (device)
+    html += fmt::format("{}{}{}", impl ? "<small>" : "<td>", escaped(e.text("device")),
+                        impl ? "</small>" : "");
   html += fmt::format("<td>{}<td>{}", escaped(condition(e)), badge(e.text("status")));
   // Of the others it stands in the list of what did not pass.
   if (const std::string reason = e.text("reason"); e.passed() && !reason.empty())
@@ -136,9 +138,10 @@ std::string case_tables(const Content& content) {
         entries, [](const Entry* e) { return e->value("time_us_median").has_value(); });
     html += fmt::format(
         "<div class=\"op {}\"><h3><i></i>{} <small>{} row{}</small></h3><div class=scroll><table>"
-        "<thead><tr><th>case{}{}<th>condition<th>verdict<th class=n>error / bound{}<tbody>\n",
-        op_class(*entries[0]), escaped(content.ops[op]), entries.size(), entries.size() == 1 ? "" : "s", device ? "<th>device" : "",
-        impl ? "<th>implementation" : "",
+        "<thead><tr><th>case{}<th>condition<th>verdict<th class=n>error / bound{}<tbody>\n",
+        op_class(*entries[0]), escaped(content.ops[op]), entries.size(), entries.size() == 1 ? "" : "s", impl     ? "<th>implementation"
+        : device ? "<th>device"
+                 : "",
         timed ? "<th class=n>median µs<th class=n>quartiles<th class=n>GB/s<th class=n>GFLOP/s"
                 "<th class=n>of roof"
               : "");
