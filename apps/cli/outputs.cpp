@@ -14,7 +14,8 @@ bool same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   if (std::filesystem::equivalent(a, b, error)) return true;
   const auto whole = [&](const std::string& path) {
-    return std::filesystem::weakly_canonical(path, error);
+    // (A new file without a folder in its name would stay without one.)
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
   };
   return whole(a) == whole(b);
 }
@@ -29,7 +30,8 @@ void check_outputs(const std::vector<std::string>& inputs,
         throw harness::BadRequest(
             fmt::format("{}: is read, and would be written over; name another file", out));
     for (size_t j = 0; j < i; ++j)
-      if (!outputs[j].empty() && same_file(outputs[j], out) && !std::filesystem::is_character_file(out))
+      if (!outputs[j].empty() && same_file(outputs[j], out) &&
+          !std::filesystem::is_character_file(out))
         throw harness::BadRequest(fmt::format("two reports go to {}; expected one each",
                                               out == "-" ? "standard output" : out));
   }

@@ -14,9 +14,30 @@ namespace harness {
 
 namespace {
 
+// body(first, last, address of the first) on all cores for stretches of a dense tensor's elements, none longer than kPart:
+// an element depends on nothing but its number.
+constexpr int64_t kPart = 1 << 16;
+template <class Body>
+void for_each_part(Tensor& t, const Body& body) {
+  const int64_t n = t.count(), bytes = toolkit::bytes_of(t.dtype);
+  reference::for_each_row((n + kPart - 1) / kPart, [&](int64_t part) {
+    body(part * kPart, std::min(n, (part + 1) * kPart), t.data() + part * kPart * bytes);
+  });
+}
+
+// body(i, address) for every element.
+template <class Body>
+void for_each_element(Tensor& t, const Body& body) {
+  if (!t.dense()) return walk(t, body);
+  for_each_part(t, [&](int64_t first, int64_t last, std::byte* p) {
+    for (int64_t i = first; i < last; ++i, p += toolkit::bytes_of(t.dtype)) body(i, p);
+  });
+}
+
 template <class Number>
 void fill_reals(Tensor& t, Number number) {
-  walk(t, [&](int64_t i, std::byte* p) { encode_real(t.dtype, number(uint64_t(i)), p); });
+  for_each_element(
+      t, [&](int64_t i, std::byte* p) { encode_real(t.dtype, number(uint64_t(i)), p); });
 }
 
 void require_count(size_t values, const Shape& shape) {
@@ -48,13 +69,16 @@ void NormalElement::put(int32_t sum, std::byte* p) const {
 
 void fill_normal(Tensor& t, const Random& random, double scale, double mean) {
   if (sizes_only()) return;
+  if (!t.dense())
+    return fill_reals(t, [&](uint64_t i) { return random.normal(i) * scale + mean; });
   const NormalElement element(t.dtype, scale, mean, t.count());
-  constexpr int64_t kPart = 4096;
-  std::vector<int32_t> sums(size_t(std::min(kPart, t.count())));
-  walk(t, [&](int64_t i, std::byte* p) {
-    if (i % kPart == 0)
-      random.normal_sums(uint64_t(i), std::min(kPart, t.count() - i), sums.data());
-    element.put(sums[size_t(i % kPart)], p);
+  for_each_part(t, [&](int64_t first, int64_t last, std::byte* p) {
+    std::vector<int32_t> sums(static_cast<size_t>(last - first));
+    random.normal_sums(uint64_t(first), last - first, sums.data());
+    for (const int32_t sum : sums) {
+      element.put(sum, p);
+      p += toolkit::bytes_of(t.dtype);
+    }
   });
 }
 
@@ -63,14 +87,15 @@ void fill_uniform(Tensor& t, const Random& random, double low, double high) {
 }
 
 void fill_below(Tensor& t, const Random& random, int64_t n) {
-  walk(t,
-       [&](int64_t i, std::byte* p) { encode_integer(t.dtype, random.below(uint64_t(i), n), p); });
+  for_each_element(t, [&](int64_t i, std::byte* p) {
+    encode_integer(t.dtype, random.below(uint64_t(i), n), p);
+  });
 }
 
 void fill_bytes(Tensor& t, const Random& random) {
   if (sizes_only()) return;
   const size_t bytes = size_t(toolkit::bytes_of(t.dtype));
-  walk(t, [&](int64_t i, std::byte* p) {
+  for_each_element(t, [&](int64_t i, std::byte* p) {
     const uint64_t bits = random.bits(uint64_t(i));
     for (size_t b = 0; b < bytes; ++b)
       p[b] = std::byte(bits >> (8 * b));  // the same on hosts of any byte order
@@ -93,11 +118,11 @@ void fill_poison(Tensor& t) {
 void poison_storage(Tensor& t) {
   if (sizes_only()) return;
   // In parts on all cores: the first touch of gigabytes is what costs.
-  constexpr int64_t kPart = 64 << 20;
+  constexpr int64_t kStretch = 64 << 20;
   const int64_t bytes = int64_t(t.storage->bytes());
-  reference::for_each_row((bytes + kPart - 1) / kPart, [&](int64_t part) {
-    std::memset(t.storage->data() + part * kPart, 0xff,
-                size_t(std::min(kPart, bytes - part * kPart)));
+  reference::for_each_row((bytes + kStretch - 1) / kStretch, [&](int64_t i) {
+    std::memset(t.storage->data() + i * kStretch, 0xff,
+                size_t(std::min(kStretch, bytes - i * kStretch)));
   });
 }
 

@@ -4,43 +4,15 @@
 
 #include <algorithm>
 
+#include "harness/report/markdown_text.h"
 #include "harness/report/page_content.h"
 
 namespace harness::page {
 
 namespace {
 
-// Inside a table: no line end and no bar may end the cell. Angle brackets and ampersands are made
-// harmless, since Markdown lets HTML through.
-std::string cell(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '\n' || c == '\r')
-      out += ' ';
-    else if (std::string_view("|\\`*_[]").find(c) != std::string_view::npos)
-      (out += '\\') += c;
-    else
-      out += c;
-  }
-  return out;
-}
-
-// A code span with enough backticks around it. A bar is escaped in the cell of a table alone: elsewhere
-// the backslash would be a part of the command that a reader copies.
-std::string code(std::string_view text, bool in_table = false) {
-  std::string inside, fence = "`";
-  for (const char c : text) {
-    if (c == '|' && in_table) inside += '\\';
-    inside += c == '\n' || c == '\r' ? ' ' : c;
-  }
-  while (inside.find(fence) != std::string::npos) fence += '`';
-  const std::string space = fence.size() > 1 ? " " : "";
-  return fence + space + inside + space + fence;
-}
+using markdown::cell;
+using markdown::code;
 
 std::string bad(const Content& content) {
   std::string text;

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "harness/plugins/errors.h"
+#include "harness/report/schema.h"
 #include "harness/report/table.h"
 
 namespace harness {
@@ -36,6 +37,7 @@ void check(const Table& table, const Record& record) {
 std::vector<Row> read_rows(const std::string& path) {
   std::vector<Row> rows;
   const Table table = read_table(path, {"op", "case_id", "status"});
+  check_schema(table);
   for (const Record& record : table.records) {
     check(table, record);
     Row& row = rows.emplace_back();

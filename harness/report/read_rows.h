@@ -14,7 +14,7 @@ namespace harness {
 
 // Unknown columns are left out and missing ones are empty. Throws BadRequest (file and line) where
 // the columns op, case_id or status are missing, a status is none, or a time, an amount or a rate is
-// no number from 0 on; and what read_table throws.
+// no number from 0 on; and what read_table and check_schema throw.
 std::vector<Row> read_rows(const std::string& path);
 
 // Nothing where the word is no status.

@@ -5,6 +5,10 @@
 //   device::launch(kernel, device::Grid{x, y, z}, threads, dynamic_shared_bytes, stream,
 //   params...);
 //
+// device::launch_overlapping(the same): the kernel may start before the one before it on the stream
+// has ended, and waits for that by device::wait_for_previous() before it touches any memory that
+// kernels write. Where it cannot be, it is launch().
+//
 // An empty grid launches nothing. A wrong configuration, and whatever the backend reports, is a
 // LaunchError. device::copy_memory(to, from, bytes, stream) enqueues the runtime's own copy within
 // the device. device::multiprocessors() and device::shared_bytes_of_block() (static and dynamic, the

@@ -64,8 +64,8 @@ struct ScoreParams {
   bool fill;  // write -inf beyond the visible columns; select reads only what is visible
 };
 ScoreParams score_params(const toolkit::Args& args);
-void launch_score(const ScoreParams& p, void* stream);  // by the tuned kernel where it serves p
-extern Launch<ScoreParams> tuned_score;
+void launch_score(const ScoreParams& p, void* stream);  // by a tuned kernel where one serves p
+extern Launch<ScoreParams> tuned_score, score_of_pages;  // score_of_pages is asked first
 
 struct TopkParams {
   Tensor<2> logits;   // [R,columns]

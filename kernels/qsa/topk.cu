@@ -27,6 +27,7 @@ topk_kernel(TopkParams p, ExpandParams expand) {
   DEVICE_SHARED(uint32_t, totals, kMaxWaves);
   DEVICE_SHARED(uint32_t, state, kStates);
   DEVICE_SHARED(Expansion, expansion, 1);
+  device::wait_for_previous();
   const int64_t at = device::block_x(), columns = p.logits.size[1];
   const uint32_t k = uint32_t(p.k);
   typename S::Row row{element<const float>(p.logits, at), p.logits.stride[1], 0, uint32_t(columns)};
@@ -128,8 +129,8 @@ topk_kernel(TopkParams p, ExpandParams expand) {
 
 template <int kThreads, int kVectors, bool kDense, bool kLong>
 void launch_shape(const TopkParams& p, const ExpandParams& expand, void* stream) {
-  device::launch(topk_kernel<kThreads, kVectors, kDense, kLong>, blocks(p.logits.size[0]), kThreads,
-                 0, stream, p, expand);
+  device::launch_overlapping(topk_kernel<kThreads, kVectors, kDense, kLong>,
+                             blocks(p.logits.size[0]), kThreads, 0, stream, p, expand);
 }
 
 void launch(TopkParams p, const ExpandParams& expand, void* stream) {

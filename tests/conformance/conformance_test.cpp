@@ -262,6 +262,12 @@ TEST(ConformanceOfSimt, MovedMatrices) {
   }
 }
 
+TEST_F(Conformance, BulkCopies) { agrees(kBulkCopies, random_words(kSizes[kBulkCopies].in)); }
+TEST(ConformanceOfSimt, BulkCopies) {
+  const Words in = random_words(kSizes[kBulkCopies].in);
+  EXPECT_EQ(simt().run(kBulkCopies, in), in);
+}
+
 // As `agrees`, but for the payloads of NaNs, which pack_halves and the halves do not keep.
 bool same_value(int function, uint32_t a, uint32_t b) {
   const auto nan = [](uint32_t h, uint32_t infinity) { return (h & 0x7fff) > infinity; };

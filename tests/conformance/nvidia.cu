@@ -112,6 +112,41 @@ DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   *o++ = bit_cast<uint32_t>(device::rsqrt_fast(bit_cast<float>(a)));
 }
 
+// Pieces by bulk copies, two ahead, and out again.
+DEVICE_KERNEL(device::kWave) bulk_copies(const uint32_t* in, uint32_t* out) {
+  DEVICE_SHARED(uint32_t, ring, 2 * 64);
+  DEVICE_SHARED(device::BulkBarrier, barriers, 2);
+  const int lane = device::lane();
+  const auto barrier = [&](int i) {
+    return device::shared_address(device::data(barriers)) +
+           uint32_t(i % 2) * uint32_t(sizeof(device::BulkBarrier));
+  };
+  const auto slot = [&](int i) {
+    return device::shared_address(device::data(ring)) + uint32_t(i % 2) * 256;
+  };
+  if (lane < 2) device::bulk_begin(barrier(lane));
+  device::bulk_begun();
+  device::sync_wave();
+  const auto put = [&](int i) {
+    if (i >= kBulkPieces || lane != i) return;
+    device::bulk_announce(barrier(i), 256);
+    device::bulk_copy(slot(i), in + i * 64, 128, barrier(i), device::l2_evict_first());
+    device::bulk_copy(slot(i) + 128, in + i * 64 + 32, 128, barrier(i), device::l2_evict_first());
+  };
+  put(0);
+  put(1);
+  device::sync_wave();
+  for (int i = 0; i < kBulkPieces; ++i) {
+    device::bulk_wait(barrier(i), uint32_t(i / 2 % 2));
+    if (lane < 16)
+      device::store_once16(out + i * 64 + lane * 4,
+                           device::load_shared16(slot(i) + uint32_t(lane) * 16));
+    device::sync_wave();
+    put(i + 2);
+    device::sync_wave();
+  }
+}
+
 struct NvidiaProbeOp {
   static constexpr const toolkit::Contract& contract = kNvidia;
   static constexpr const char* implementation = "sm_80";
@@ -130,6 +165,9 @@ struct NvidiaProbeOp {
         return launch(multiplied<device::f16>);
       case kBitsAndHalves:
         return launch(bits_and_halves, kValues / kThreads, kThreads);
+      case kBulkCopies:
+        if (!device::hopper_or_later()) throw device::Unsupported("because it is below sm_90");
+        return launch(bulk_copies);
     }
   }
 };

@@ -43,25 +43,30 @@ inline int multiprocessors() {
                               planning() ? planning()->device->multiprocessors : 0));
 }
 inline int64_t shared_bytes_of_block() {
-  return device_attribute(
-      cudaDevAttrMaxSharedMemoryPerBlockOptin,
-      planning() ? int64_t(planning()->device->shared_bytes_per_block) : 0);
+  return device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                          planning() ? int64_t(planning()->device->shared_bytes_per_block) : 0);
+}
+
+// Whether kernels can overlap (launch_overlapping) and copy in bulk (device/nvidia.h): from sm_90
+// on.
+inline bool hopper_or_later() {
+  return device_attribute(cudaDevAttrComputeCapabilityMajor, planning() ? planned_sm() / 10 : 0) >=
+         9;
 }
 
 inline void copy_memory(void* to, const void* from, size_t bytes, void* stream) {
   if (planning()) return;
-  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                                            static_cast<cudaStream_t>(stream));
+  const cudaError_t error =
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream));
   if (error == cudaSuccess) return;
   cudaGetLastError();
   throw LaunchError(std::string("a copy within the device: ") + cudaGetErrorName(error) + " (" +
                     cudaGetErrorString(error) + ")");
 }
 
-// Enqueues kernel(arguments...) and returns.
 template <class... Params, class... Arguments>
-void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
-            void* stream, Arguments&&... arguments) {
+void launch_kernel(bool overlapping, void (*kernel)(Params...), Grid grid, int threads,
+                   size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
   static_assert(sizeof...(Params) == sizeof...(Arguments),
                 "a kernel is launched with all of its parameters");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
@@ -86,12 +91,35 @@ void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_sh
         void* pointers[] = {static_cast<void*>(&value)..., nullptr};
         const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
                           static_cast<unsigned>(grid.z));
-        return cudaLaunchKernel(entry, blocks, dim3(static_cast<unsigned>(threads)), pointers,
-                                dynamic_shared_bytes, static_cast<cudaStream_t>(stream));
+        cudaLaunchAttribute overlap{};
+        overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        overlap.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config{};
+        config.gridDim = blocks;
+        config.blockDim = dim3(static_cast<unsigned>(threads));
+        config.dynamicSmemBytes = dynamic_shared_bytes;
+        config.stream = static_cast<cudaStream_t>(stream);
+        config.attrs = &overlap;
+        config.numAttrs = overlapping ? 1 : 0;
+        return cudaLaunchKernelExC(&config, entry, pointers);
       },
       values);
   if (error != cudaSuccess)
     launch_failed(entry, "not launched", error, grid, threads, dynamic_shared_bytes);
+}
+
+// Enqueues kernel(arguments...) and returns.
+template <class... Params, class... Arguments>
+void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
+            void* stream, Arguments&&... arguments) {
+  launch_kernel(false, kernel, grid, threads, dynamic_shared_bytes, stream,
+                std::forward<Arguments>(arguments)...);
+}
+template <class... Params, class... Arguments>
+void launch_overlapping(void (*kernel)(Params...), Grid grid, int threads,
+                        size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
+  launch_kernel(hopper_or_later(), kernel, grid, threads, dynamic_shared_bytes, stream,
+                std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace device

@@ -149,6 +149,15 @@ DEVICE_FUNCTION void store16(void* global, const T& value) {
                "r"(words.y), "r"(words.z), "r"(words.w)
                : "memory");
 }
+// A store of what this kernel does not read again: its line leaves the L2 first.
+template <class T>
+DEVICE_FUNCTION void store_once16(void* global, const T& value) {
+  static_assert(sizeof(T) == 16);
+  const uint4 words = bit_cast<uint4>(value);
+  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
 DEVICE_FUNCTION uint64_t l2_evict_first() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -196,6 +205,57 @@ DEVICE_FUNCTION Words4 load_once16_of_line(const void* global) {
                : "=r"(w.x[0]), "=r"(w.x[1]), "=r"(w.x[2]), "=r"(w.x[3])
                : "l"(global));
   return w;
+}
+
+DEVICE_FUNCTION Words4 load_shared16(SharedAddress a) {
+  Words4 w;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(w.x[0]), "=r"(w.x[1]), "=r"(w.x[2]), "=r"(w.x[3])
+               : "r"(a)
+               : "memory");
+  return w;
+}
+
+// Bulk copies. Nothing of this below sm_90: host code asks device::copies_in_bulk().
+struct BulkBarrier {
+  uint64_t state;
+};
+DEVICE_FUNCTION void bulk_begin(SharedAddress barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier) : "memory");
+#endif
+}
+DEVICE_FUNCTION void bulk_begun() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+DEVICE_FUNCTION void bulk_announce(SharedAddress barrier, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+#endif
+}
+DEVICE_FUNCTION void bulk_copy(SharedAddress to, const void* global, uint32_t bytes,
+                               SharedAddress barrier, uint64_t policy) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(global), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+#endif
+}
+DEVICE_FUNCTION void bulk_wait(SharedAddress barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t done = 0;
+  while (!done)
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+#endif
 }
 
 }  // namespace device

@@ -21,6 +21,9 @@ inline int64_t shared_bytes_of_block() {
                     : int64_t(simt::shared_limit(SIMT_WAVE));
 }
 
+// simt has what those have.
+inline bool hopper_or_later() { return !planning() || planned_sm() >= 90; }
+
 inline void copy_memory(void* to, const void* from, size_t bytes, void* /*stream*/) {
   if (!planning()) std::memcpy(to, from, bytes);
 }
@@ -52,6 +55,14 @@ void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_sh
   } catch (const simt::KernelError& e) {
     throw LaunchError(e.what());
   }
+}
+
+// One launch ends before the next begins here.
+template <class... Params, class... Arguments>
+void launch_overlapping(void (*kernel)(Params...), Grid grid, int threads,
+                        size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
+  launch(kernel, grid, threads, dynamic_shared_bytes, stream,
+         std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace device

@@ -150,6 +150,10 @@ void store16(void* global, const T& value, Site site = Site::current()) {
   check_aligned16(global, "store16", site);
   std::memcpy(global, &value, 16);
 }
+template <class T>
+void store_once16(void* global, const T& value, Site site = Site::current()) {
+  store16(global, value, site);
+}
 inline uint64_t l2_evict_first() { return 0; }
 inline void copy_async16(void* shared, const void* global, bool valid, uint64_t,
                          Site site = Site::current()) {
@@ -189,6 +193,33 @@ inline Words4 load_once16(const void* global, Site site = Site::current()) {
 }
 inline Words4 load_once16_of_line(const void* global, Site site = Site::current()) {
   return load_once16(global, site);
+}
+
+inline Words4 load_shared16(SharedAddress a, Site site = Site::current()) {
+  return load_shared<Words4>(a, site);
+}
+
+// Bulk copies: the target is 0xff until a wait covers the copy; only then is the source read.
+using BulkBarrier = simt::BulkBarrier;
+inline BulkBarrier* barrier_at(SharedAddress a) { return reinterpret_cast<BulkBarrier*>(a); }
+inline void bulk_begin(SharedAddress barrier, Site site = Site::current()) {
+  simt::begin_bulk_barrier(barrier_at(barrier), site);
+}
+inline void bulk_begun() {}
+inline void bulk_announce(SharedAddress barrier, uint32_t bytes, Site site = Site::current()) {
+  simt::announce_bulk_copies(barrier_at(barrier), bytes, site);
+}
+inline void bulk_copy(SharedAddress to, const void* global, uint32_t bytes, SharedAddress barrier,
+                      uint64_t, Site site = Site::current()) {
+  simt::begin_bulk_copy(barrier_at(barrier), {reinterpret_cast<void*>(to), global, bytes}, site);
+  std::memset(reinterpret_cast<void*>(to), 0xff, bytes);
+  simt::leave_bulk_barrier(barrier_at(barrier));
+}
+inline void bulk_wait(SharedAddress barrier, uint32_t parity, Site site = Site::current()) {
+  size_t count = 0;
+  const simt::BulkCopy* copies = simt::take_bulk_copies(barrier_at(barrier), parity, &count, site);
+  for (size_t i = 0; i < count; ++i) std::memcpy(copies[i].to, copies[i].from, copies[i].bytes);
+  simt::leave_bulk_barrier(barrier_at(barrier));
 }
 
 }  // namespace device
