@@ -59,6 +59,16 @@ std::vector<Loaded> load_all(const Tool& tool, const Options& options, Session& 
   for (size_t i = 0; i < options.load.size(); ++i) {
     if (session.is_child() && i != static_cast<size_t>(options.isolated_case)) continue;
     const std::string& file = options.load[i];
+    const std::string flags =
+        fmt::format("--load {}{}{}", shell_word(file), dump_flags(options), measuring_flags(options));
+    const auto bad = [&](const std::string& what) {
+      harness::Case none;
+      none.id = file;
+      std::string words;
+      if (asked.size() == 1) none.op = asked.front()->op();
+      for (const auto& op : options.ops) words += shell_word(op) + " ";
+      session.bad_input(session.row_of(none, nullptr, "", words + flags), what);
+    };
     try {
       harness::Case made = harness::load_case({file}, load_options(options));
       const auto* card = harness::find_card(made.op);
@@ -66,36 +76,29 @@ std::vector<Loaded> load_all(const Tool& tool, const Options& options, Session& 
         throw std::invalid_argument(
             fmt::format("a dump of {}, which is not among the ops of this run", made.op));
       for (const auto& note : made.notes) session.say("note: " + note);
-      cases.push_back(
-          {std::move(made),
-           fmt::format("{} --load {}{}", card->op(), shell_word(file), dump_flags(options)), i});
+      cases.push_back({std::move(made), fmt::format("{} {}", card->op(), flags), i});
     } catch (const harness::BadFile& e) {
-      session.bad_input(file, e.what());
+      bad(e.what());
     } catch (const std::invalid_argument& e) {
-      session.bad_input(file, fmt::format("{}: {}", file, e.what()));
+      bad(fmt::format("{}: {}", file, e.what()));
     }
   }
   return cases;
 }
 
 double time_planned(Session& session, Target& target, const Planned& planned) {
-  const Options& options = session.options();
-  try {
-    return time_case(session, target, make_case(planned, options),
-                     planned.selection + measuring_flags(options));
-  } catch (const harness::BadRequest& e) {  // coordinates that make no case
-    session.bad_input(planned.id, e.what());
-  } catch (const std::bad_alloc&) {
-    session.bad_input(planned.id,
-                      fmt::format("{}: does not fit the memory of this host", planned.id));
-  }
-  return 0;
+  double median = 0;
+  with_case(session, target, planned, [&](const harness::Case& made) {
+    median = time_case(session, target, made, planned.selection);
+  });
+  return median;
 }
 
 }  // namespace
 
 int bench(const Tool& tool, const VerbName& verb, const Options& options) {
-  const Plan plan = options.load.empty() ? make_plan(tool, options) : Plan{};
+  Plan plan = options.load.empty() ? make_plan(tool, options) : Plan{};
+  for (Planned& planned : plan.cases) planned.selection += measuring_flags(options);
   if (options.dry_run && options.load.empty()) return dry_run(plan, options);
   Target target(options);
   target.check(resolve_ops(tool, options.ops));

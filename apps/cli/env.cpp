@@ -18,7 +18,7 @@ namespace {
 
 void print_device(const harness::Device& device) {
   const tk_device_info& i = device.info();
-  fmt::print("  {:<10}{}", device.name(), i.name);
+  fmt::print("  {:<9} {}", device.name(), i.name);
   if (i.arch[0]) fmt::print(", {}", i.arch);
   if (i.driver[0]) fmt::print(", driver {}", i.driver);
   if (i.toolkit[0]) fmt::print(", built with {}", i.toolkit);

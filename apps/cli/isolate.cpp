@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "cli/resume.h"
 #include "harness/run/isolate.h"
 #include "harness/run/message.h"
 
@@ -38,7 +39,7 @@ class Child {
         session_.there(m.row);
         break;
       case Message::Kind::bad_input:
-        session_.bad_input(m.what, m.why);
+        session_.bad_input(m.row, m.why);
         break;
       case Message::Kind::again:
         again_ = true;
@@ -56,9 +57,7 @@ class Child {
     if (again_) return new_rows_;
     Verdict v;
     v.status = end.timed_out ? Status::timeout : Status::crash;
-    v.reason = end.timed_out ? fmt::format("did not end within {} s (--timeout)",
-                                           session_.options().timeout_s)
-                             : end.how();
+    v.reason = end.timed_out ? too_slow(session_.options().timeout_s) : end.how();
     const bool known = current_ && session_.there(*current_);
     session_.finish_row(current_ ? *current_ : fallback, v);
     return current_ && !known;

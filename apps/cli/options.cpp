@@ -53,6 +53,11 @@ const CLI::Validator kSomeSeconds = number_between(1e-9, 1e9, "seconds, 1e-9 to 
 const CLI::Validator kPercent = number_between(0, 1e6, "percent, 0 to 1e6");
 const CLI::Validator kShare = number_between(0, 1, "a share, 0 to 1");
 
+// Of a report: an empty variable of a script would be no report at all.
+const CLI::Validator kPath(
+    [](std::string& path) { return path.empty() ? "expected a file, or - for standard output" : ""; },
+    "");
+
 void add_shapes(CLI::App& app, Options& o, const char* group) {
   repeated(app, "-a,--axis", "AXIS", o.axes,
            "name=v1,v2 or name=from:to:*2 (also :+step); [5,7] is one value")
@@ -169,12 +174,15 @@ void add_running(CLI::App& app, Options& o) {
       ->group("Judging");
 }
 
-void add_measuring(CLI::App& app, Options& o) {
+void add_l2(CLI::App& app, Options& o) {
   app.add_option("--l2", o.l2, "cold, warm, both, or rotate: copies of the case take turns")
       ->type_name("STATE")
       ->check(CLI::IsMember({"cold", "warm", "both", "rotate"}))
       ->capture_default_str()
       ->group("Measuring");
+}
+
+void add_measuring(CLI::App& app, Options& o) {
   app.add_option("--launch", o.launch, "graph or stream")
       ->type_name("HOW")
       ->check(CLI::IsMember({"graph", "stream"}))
@@ -227,22 +235,25 @@ void add_comparing(CLI::App& app, Options& o) {
 // Of `compare`: whole documents, and no line for every case that was run.
 void add_documents(CLI::App& app, Options& o) {
   constexpr const char* kGroup = "Reports, - is stdout";
-  app.add_option("--csv", o.csv, "a line per case")->type_name("FILE")->group(kGroup);
-  app.add_option("--junit", o.junit, "JUnit XML")->type_name("FILE")->group(kGroup);
-  app.add_option("--md", o.markdown, "Markdown")->type_name("FILE")->group(kGroup);
+  app.add_option("--csv", o.csv, "a line per case")->type_name("FILE")->check(kPath)->group(kGroup);
+  app.add_option("--junit", o.junit, "JUnit XML")->type_name("FILE")->check(kPath)->group(kGroup);
+  app.add_option("--md", o.markdown, "Markdown")->type_name("FILE")->check(kPath)->group(kGroup);
   app.add_flag("-q,--quiet", o.quiet, "only the last line")->group(kGroup);
 }
 
 void add_reports(CLI::App& app, Options& o) {
   app.add_option("--csv", o.csv, "rows; an existing file is appended to")
       ->type_name("FILE")
+      ->check(kPath)
       ->group("Reports, - is stdout");
   app.add_option("--json", o.json, "rows as JSON lines; appended to")
       ->type_name("FILE")
+      ->check(kPath)
       ->group("Reports, - is stdout");
-  app.add_option("--junit", o.junit, "JUnit XML")->type_name("FILE")->group("Reports, - is stdout");
+  app.add_option("--junit", o.junit, "JUnit XML")->type_name("FILE")->check(kPath)->group("Reports, - is stdout");
   app.add_option("--md", o.markdown, "Markdown summary")
       ->type_name("FILE")
+      ->check(kPath)
       ->group("Reports, - is stdout");
   auto* verbose = app.add_flag("-v,--verbose", o.verbose, "a line for every case, with findings")
                       ->group("Reports, - is stdout");
@@ -255,8 +266,8 @@ void add_report(CLI::App& app, Options& o) {
   app.add_option("files", o.files, "rows of runs (--csv), of any number of devices")
       ->required()
       ->type_name("");
-  app.add_option("--html", o.html, "one page that needs no other file")->type_name("FILE");
-  app.add_option("--md", o.markdown, "the same as Markdown")->type_name("FILE");
+  app.add_option("--html", o.html, "one page that needs no other file")->type_name("FILE")->check(kPath);
+  app.add_option("--md", o.markdown, "the same as Markdown")->type_name("FILE")->check(kPath);
   app.add_option("--datasheets", o.datasheets, "peaks to show beside measured roofs")
       ->type_name("FILE");
   app.add_option("--peer", o.peer,
@@ -273,6 +284,8 @@ constexpr std::string_view kCompared =
     "Several runs of a case in one file are pooled. Roofs (roof.*) are listed, not judged.\n"
     "Exit: 0 nothing slower, 2 a bad file or other devices, 3 UNCLEAR, 4 a regression, 77 no case "
     "in both\n";
+
+constexpr std::string_view kReported = "Exit: 0 written, 2 usage or bad input, 77 no rows\n";
 
 constexpr std::string_view kExits =
     "Exit: 0 all judged cases pass, 1 a wrong result, 2 usage or bad input, 3 inconclusive, 5 "
@@ -405,6 +418,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       repeated(app, "--load", "FILE", o.load, "a dump instead of generated cases")->group("Cases");
       add_dumps(app, o);
       add_target(app, o);
+      add_l2(app, o);
       add_measuring(app, o);
       app.add_flag("--roofs", o.roofs,
                    "measure the device's roofs first: rows of their own, roof_* in the others")
@@ -445,8 +459,10 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       add_report(app, o);
       break;
   }
-  std::string notes = "\n" + std::string(verb.verb == Verb::compare ? kCompared : kExits);
-  if (verb.verb == Verb::list || verb.verb == Verb::env || verb.verb == Verb::report) notes.clear();
+  std::string notes = "\n" + std::string(verb.verb == Verb::compare  ? kCompared
+                                         : verb.verb == Verb::report ? kReported
+                                                                     : kExits);
+  if (verb.verb == Verb::list || verb.verb == Verb::env) notes.clear();
   app.footer("Examples:\n" + examples_of(tool, verb) + notes);
   try {
     app.parse(
@@ -457,7 +473,13 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
   } catch (const CLI::ParseError& e) {
     throw BadRequest(fmt::format("{}; see {} {} --help", e.what(), tool.name, verb.word));
   }
-  o.gate_given = verb.verb == Verb::compare && app.count("--gate") > 0;
+  const auto given = [&](const char* flag) {
+    const auto* option = app.get_option_no_throw(flag);
+    return option && option->count() > 0;
+  };
+  o.gate_given = given("--gate");
+  o.timeout_given = given("--timeout");
+  o.mem_fraction_given = given("--mem-fraction");
   const auto extras = app.remaining();
   if (!extras.empty()) {
     const std::string flag = extras.front().substr(0, extras.front().find('='));

@@ -32,10 +32,12 @@ struct Options {
   std::string plant;
   bool strict = false, fail_fast = false;
   double timeout_s = 300;
+  bool timeout_given = false;
   // long sweeps
   bool isolate = false, resume = false;
   int progress = -1;  // 1, 0, or -1: not given
   double mem_fraction = 1;
+  bool mem_fraction_given = false;
   int isolated_case = -1;          // this process is the child of that case of the plan
   std::vector<std::string> words;  // behind the verb, as typed
   // measuring

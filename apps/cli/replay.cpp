@@ -61,9 +61,9 @@ class Replay {
         else
           replay(file);
       } catch (const std::invalid_argument& e) {  // a Violation, or a flag that fits no file
-        session_.bad_input(file, fmt::format("{}: {}", file, e.what()));
+        session_.bad_input(row_of_file(file), fmt::format("{}: {}", file, e.what()));
       } catch (const harness::BadFile& e) {
-        session_.bad_input(file, e.what());
+        session_.bad_input(row_of_file(file), e.what());
       } catch (const std::bad_alloc&) {
         failed(file, "out of memory");
       } catch (const std::exception& e) {  // the other files go on

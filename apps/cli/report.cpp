@@ -6,6 +6,7 @@
 #include <set>
 
 #include "cli/exit_code.h"
+#include "cli/outputs.h"
 #include "cli/presets.h"
 #include "cli/verbs.h"
 #include "harness/compare/peers.h"
@@ -40,6 +41,15 @@ void add_peers(const Tool& tool, const std::string& file, harness::PageInput& in
 int report(const Tool& tool, const VerbName&, const Options& options) {
   if (options.html.empty() && options.markdown.empty())
     throw harness::BadRequest("nothing to write: expected --html FILE, --md FILE or both");
+  std::vector<std::string> inputs = options.files;
+  inputs.insert(inputs.end(), {options.peer, options.datasheets});
+  std::erase(inputs, "");
+  check_outputs(inputs, {options.html, options.markdown});
+  for (size_t i = 0; i < options.files.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (same_file(options.files[i], options.files[j]))
+        throw harness::BadRequest(
+            fmt::format("{}: given twice; its cases would count twice", options.files[i]));
   harness::PageInput input;
   input.files = options.files;
   for (const auto& file : options.files)

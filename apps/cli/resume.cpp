@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
+#include "cli/plan.h"
 #include "harness/plugins/errors.h"
 #include "harness/report/read_rows.h"
 
@@ -18,6 +21,19 @@ constexpr auto kKey =
     std::to_array<std::string_view>({"case_id", "tool", "op", "impl", "seed", "device", "driver",
                                      "toolkit", "l2", "launch", "repro"});
 
+constexpr std::string_view kLimit = "did not end within ", kShare = ", of which ";
+
+// The number behind `words` in a reason; none where it does not hold them.
+std::optional<double> number_behind(std::string_view words, const std::string& reason) {
+  const size_t at = reason.find(words);
+  double value = 0;
+  if (at == std::string::npos ||
+      std::from_chars(reason.data() + at + words.size(), reason.data() + reason.size(), value).ec !=
+          std::errc{})
+    return {};
+  return value;
+}
+
 }  // namespace
 
 std::string row_key(const harness::Row& row) {
@@ -28,12 +44,6 @@ std::string row_key(const harness::Row& row) {
 
 bool key_is_of(const std::string& key, const std::string& case_id) {
   return key.starts_with(harness::csv_cell(case_id) + ",");
-}
-
-harness::Status status_from(const std::string& word) {
-  for (int i = 0; i <= int(harness::Status::impossible); ++i)
-    if (const auto status = static_cast<harness::Status>(i); name_of(status) == word) return status;
-  throw harness::BadRequest(fmt::format("unknown status '{}' in a row", word));
 }
 
 std::map<std::string, harness::Row> read_earlier_rows(const std::string& csv, std::string_view tool,
@@ -51,6 +61,36 @@ std::map<std::string, harness::Row> read_earlier_rows(const std::string& csv, st
     rows[row_key(row)] = std::move(row);
   }
   return rows;
+}
+
+std::string too_slow(double timeout_s) {
+  return fmt::format("{}{} s (--timeout)", kLimit, timeout_s);
+}
+
+bool worth_another_try(const harness::Row& earlier, const Options& now) {
+  const std::string status = earlier.text("status"), reason = earlier.text("reason");
+  if (status == "timeout") {
+    const auto limit = number_behind(kLimit, reason);
+    return limit && now.timeout_given && (now.timeout_s == 0 || now.timeout_s > *limit);
+  }
+  if (status != "skip") return false;
+  const auto share = number_behind(kShare, reason);  // percent, of three digits
+  return share && now.mem_fraction_given && 100 * now.mem_fraction > *share * 1.006;
+}
+
+bool is_another_try(const harness::Row& earlier, const harness::Row& row) {
+  for (const auto column : kKey) {
+    const std::string old = earlier.text(column), now = row.text(column);
+    if (old == now) continue;
+    // Given up before it had an implementation or a condition.
+    if (old.empty() && (column == "impl" || column == "l2" || column == "launch")) continue;
+    if (column != "repro" || !earlier.text("impl").empty()) return false;
+    std::string without = now;
+    const std::string flag = " --impl " + shell_word(row.text("impl"));
+    if (const size_t at = without.find(flag); at != std::string::npos) without.erase(at, flag.size());
+    if (old != without) return false;
+  }
+  return true;
 }
 
 }  // namespace cli

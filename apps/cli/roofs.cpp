@@ -67,7 +67,7 @@ class RoofBench {
     Row row = session_.row_of(made, &device_, probe.implementation.label, "");
     row.set("repro", fmt::format("{} roofs{}{}", session_.tool().name,
                                  target_flags(session_.options(), &device_, ""),
-                                 measuring_flags(session_.options())));
+                                 sampling_flags(session_.options())));
     row.set("dtype", std::string(probe.dtype ? toolkit::name_of(probe.dtype) : ""));
     row.set("l2", std::string(name_of(probe.cache)));
     const auto launch = session_.options().launch == "graph" && device_.graphs() && !probe.by_stream
@@ -137,7 +137,7 @@ std::string lines_of_roofs(const Target& target) {
   for (const auto& [device, rows] : target.roofs)
     for (const Row& row : rows)
       lines += Session::kRoofLine + device + " " +
-               harness::to_line({harness::Message::Kind::row, row, {}, false, true, {}, {}}) + "\n";
+               harness::to_line({harness::Message::Kind::row, row, {}, false, true, {}}) + "\n";
   return lines;
 }
 

@@ -13,11 +13,13 @@
 #include <cstring>
 #include <iostream>
 
+#include "cli/outputs.h"
 #include "cli/plan.h"
 #include "cli/resume.h"
 #include "cli/version.h"
 #include "harness/measure/machine.h"
 #include "harness/plugins/errors.h"
+#include "harness/report/read_rows.h"
 #include "harness/run/execute.h"
 #include "harness/run/isolate.h"
 #include "toolkit/dtype.h"
@@ -83,23 +85,28 @@ Session::Session(const Tool& tool, const VerbName& verb, const Options& options)
     prepare_child();
     return;
   }
-  std::set<std::string> seen;
+  const std::vector<std::string> outputs{options.csv, options.json, options.junit,
+                                         options.markdown};
+  std::vector<std::string> dumps = options.files;
+  dumps.insert(dumps.end(), options.load.begin(), options.load.end());
+  check_outputs(dumps, outputs);
   const auto open = [&](const std::string& path, auto make) {
-    if (path.empty()) return;
-    if (!seen.insert(path).second)
-      throw harness::BadRequest(fmt::format("two reports go to {}; expected one each",
-                                            path == "-" ? "standard output" : path));
-    reports_.open(make(path));
+    if (!path.empty()) reports_.open(make(path));
   };
   if (options.resume && options.csv != "-" && !options.csv.empty())
     found_ = read_earlier_rows(options.csv, tool.name, git_sha());
   else if (options.resume)
     throw harness::BadRequest("--resume goes on with the rows of a file: it needs --csv FILE");
+  for (auto it = found_.begin(); it != found_.end();) {
+    const bool again = worth_another_try(it->second, options);
+    if (again) retried_.push_back(it->second);
+    it = again ? found_.erase(it) : std::next(it);
+  }
   open(options.csv, harness::csv_sink);
   open(options.json, harness::json_sink);
   open(options.junit, harness::junit_sink);
   open(options.markdown, harness::markdown_sink);
-  out_ = seen.contains("-") ? stderr : stdout;
+  out_ = std::ranges::find(outputs, "-") != outputs.end() ? stderr : stdout;
   if (!found_.empty() && (git_sha() == "unknown" || git_sha().ends_with("-dirty")))
     say(
         fmt::format("note: {} has rows of a build that calls itself '{}', as this one does; that "
@@ -115,8 +122,10 @@ void Session::prepare_child() {
   for (std::string line; std::getline(std::cin, line);)
     if (line.starts_with(kRoofLine))
       handed_roofs_.push_back(line.substr(std::strlen(kRoofLine)));
-    else if (line.starts_with(kKeyLine))
-      found_[line.substr(std::strlen(kKeyLine))] = {};
+    else if (line.starts_with(kKeyLine)) {
+      const size_t status = std::strlen(kKeyLine), key = line.find(' ', status) + 1;
+      found_[line.substr(key)].set("status", line.substr(status, key - 1 - status));
+    }
   watchdog_ = std::make_unique<harness::Watchdog>(0, [] { return 0; });
 }
 
@@ -198,9 +207,9 @@ Row Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
   }
   const bool bad = is_bad(v.status);
   if (is_child()) {
-    send({harness::Message::Kind::row, row, v, survived, judged, {}, {}});
+    send({harness::Message::Kind::row, row, v, survived, judged, {}});
     if (v.status == Status::error) {  // the context may be broken, and the next row is not to blame
-      send({harness::Message::Kind::again, {}, {}, false, true, {}, {}});
+      send({harness::Message::Kind::again, {}, {}, false, true, {}});
       ::_exit(kPass);
     }
     stop_ = bad && options_.fail_fast;
@@ -226,12 +235,21 @@ Row Session::finish_row(Row row, Verdict v, bool survived, bool judged) {
     if (judged || bad) ++line.by_status[row.text("status")];
     if (v.judged > 0) line.worst_share = std::max(line.worst_share, v.used_share);
     line.findings += static_cast<int>(v.findings.size());
-    if (options_.isolate) finished_.insert(row_key(row));
+    if (options_.isolate) finished_[row_key(row)] = row.text("status");
+    write(row);
   }
-  reports_.add(row);
   print(row, v);
   if (bad && options_.fail_fast) stop_ = true;
   return row;
+}
+
+void Session::write(const Row& row) {
+  std::erase_if(retried_, [&](const Row& earlier) {
+    const bool same = is_another_try(earlier, row);
+    if (same) reports_.drop_earlier(earlier);
+    return same;
+  });
+  reports_.add(row);
 }
 
 void Session::print(const Row& row, const Verdict& v) {
@@ -258,23 +276,21 @@ void Session::print(const Row& row, const Verdict& v) {
   say(line);
 }
 
-void Session::bad_input(const std::string& file, const std::string& what) {
-  if (is_child()) return send({harness::Message::Kind::bad_input, {}, {}, false, true, file, what});
+void Session::bad_input(Row row, const std::string& what) {
+  if (is_child()) return send({harness::Message::Kind::bad_input, row, {}, false, true, what});
   complain(what);
-  harness::Case none;
-  none.id = file;
-  Row row = row_of(none, nullptr, "", shell_word(file));
+  row.set("run_id", run_id_);
   row.set("status", std::string(name_of(Status::error)));
   row.set("reason", what);
   const Row* known = earlier(row);
   const std::lock_guard lock(mutex_);
-  known ? reports_.add_earlier(*known) : reports_.add(row);
+  known ? reports_.add_earlier(*known) : write(row);
   tally_.count_bad_input();
   if (options_.fail_fast) stop_ = true;
 }
 
 void Session::begin(const Row& row) {
-  if (is_child()) return send({harness::Message::Kind::begin, row, {}, false, true, {}, {}});
+  if (is_child()) return send({harness::Message::Kind::begin, row, {}, false, true, {}});
   const std::lock_guard lock(mutex_);
   current_ = row;
 }
@@ -285,11 +301,11 @@ bool Session::there(const Row& row) {
   const auto it = found_.find(key);
   if (it == found_.end()) return false;
   if (is_child()) {
-    send({harness::Message::Kind::there, row, {}, false, true, {}, {}});
+    send({harness::Message::Kind::there, row, {}, false, true, {}});
     return true;
   }
   if (!resumed_.insert(key).second) return true;
-  const Status status = status_from(it->second.text("status"));
+  const Status status = harness::status_from(it->second.text("status")).value();
   reports_.add_earlier(it->second);
   const std::lock_guard lock(mutex_);
   // A row of the host times the oracle, which is not judged.
@@ -300,6 +316,13 @@ bool Session::there(const Row& row) {
   return true;
 }
 
+bool Session::lost_before(const Row& row) {
+  const auto it = found_.find(row_key(row));
+  if (it == found_.end()) return false;
+  const std::string status = it->second.text("status");
+  return (status == "timeout" || status == "crash" || status == "skip") && there(row);
+}
+
 const Row* Session::earlier(const Row& row) const {
   const auto it = found_.find(row_key(row));
   return it == found_.end() ? nullptr : &it->second;
@@ -307,19 +330,19 @@ const Row* Session::earlier(const Row& row) const {
 
 std::string Session::keys_of(const std::string& case_id) const {
   std::string lines;
-  for (const auto& key : finished_)
-    if (key_is_of(key, case_id)) lines += kKeyLine + key + "\n";
+  for (const auto& [key, status] : finished_)
+    if (key_is_of(key, case_id)) lines += kKeyLine + status + " " + key + "\n";
   for (const auto& [key, row] : found_)
-    if (key_is_of(key, case_id)) lines += kKeyLine + key + "\n";
+    if (key_is_of(key, case_id)) lines += kKeyLine + row.text("status") + " " + key + "\n";
   return lines;
 }
 
 int Session::give_up() {
   const std::lock_guard lock(mutex_);
   current_.set("status", std::string("timeout"));
-  current_.set("reason", fmt::format("did not end within {} s (--timeout)", options_.timeout_s));
+  current_.set("reason", too_slow(options_.timeout_s));
   tally_.count(Status::timeout);
-  reports_.add(current_);
+  write(current_);
   reports_.finish();
   fmt::print(
       out_,

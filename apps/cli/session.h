@@ -54,8 +54,12 @@ class Session {
   // that time something which is no kernel under test.
   harness::Row finish_row(harness::Row row, harness::Verdict verdict, bool survived = false,
                           bool judged = true);
-  void bad_input(const std::string& file, const std::string& what);  // a file that cannot be judged
+  // A case that cannot be made, or a file that cannot be read: its row and a line that says `what`.
+  void bad_input(harness::Row row, const std::string& what);
   bool should_stop() const { return stop_; }  // --fail-fast and a case did not pass
+  // The case of `row`, which names no implementation, did not come as far as any (it hung, crashed
+  // or was too large), earlier or in another child: it is not tried again.
+  bool lost_before(const harness::Row& row);
   // The row is there already (--resume, or an earlier child of this case) and counts as it is.
   bool there(const harness::Row& row);
   // The row of --resume with that key; nullptr where there is none.
@@ -82,6 +86,7 @@ class Session {
   void send(const harness::Message& message);  // to the parent
   void prepare_child();
   void print(const harness::Row& row, const harness::Verdict& verdict);
+  void write(const harness::Row& row);  // instead of the row that it is another try of
 
   struct OpLine {
     std::map<std::string, int> by_status;
@@ -101,8 +106,9 @@ class Session {
   std::map<std::string, OpLine, std::less<>> ops_;
   bool stop_ = false;
   std::map<std::string, harness::Row> found_;  // rows before this run, by row_key
-  std::set<std::string> resumed_;              // those of them that belong to this run
-  std::set<std::string> finished_;             // rows of this run
+  std::vector<harness::Row> retried_;          // rows before this run that it tries again
+  std::set<std::string> resumed_;              // of found_, those that belong to this run
+  std::map<std::string, std::string> finished_;  // rows of this run: key and status
   std::vector<std::string> handed_roofs_;      // by the parent: what follows kRoofLine
   Progress progress_;
   // Last: their threads use all of the above.

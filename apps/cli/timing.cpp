@@ -325,7 +325,13 @@ double time_oracle(Session& session, const harness::Card& card, const harness::C
     return us.count();
   };
   const auto rules = rules_of(session.options());
-  const auto summary = session.watched(row, [&] { return take_samples({sample}, rules); }).front();
+  harness::Summary summary;
+  try {
+    summary = session.watched(row, [&] { return take_samples({sample}, rules); }).front();
+  } catch (const std::bad_alloc& e) {
+    session.finish_row(row, too_big_for_host(e));
+    return 0;
+  }
   set_times(row, summary, card.cost(made));
   Verdict v;  // the oracle is the yardstick: nothing is judged in this row
   if (session.options().max_noise_pct >= 0) hold_to_noise(v, summary, rules.max_noise_pct);
@@ -356,12 +362,16 @@ double time_case(Session& session, Target& target, const harness::Case& made,
   for (const auto& device : target.devices()) {
     if (!device.timed()) continue;  // simt beside a GPU (-d all): qsa-verify is for it
     const Row row = session.row_of(made, &device, "", selection);
+    if (session.lost_before(row)) continue;
     try {
       device.select();
-      const harness::Truth truth(card, made);
+      const auto truth =
+          session.watched(row, [&] { return std::make_unique<harness::Truth>(card, made); });
       median = session.watched(
-          row, [&] { return DeviceBench(session, target, device, truth, selection).run(); });
-    } catch (const std::exception& e) {  // out of memory, say: the other cases go on
+          row, [&] { return DeviceBench(session, target, device, *truth, selection).run(); });
+    } catch (const std::bad_alloc& e) {
+      session.finish_row(row, too_big_for_host(e));
+    } catch (const std::exception& e) {  // the other cases go on
       Verdict v;
       v.status = Status::error;
       v.reason = e.what();
@@ -372,9 +382,12 @@ double time_case(Session& session, Target& target, const harness::Case& made,
 }
 
 std::string measuring_flags(const Options& o) {
+  return (o.l2 == Options().l2 ? "" : " --l2 " + o.l2) + sampling_flags(o);
+}
+
+std::string sampling_flags(const Options& o) {
   const Options defaults;
   std::string text;
-  if (o.l2 != defaults.l2) text += " --l2 " + o.l2;
   if (o.launch != defaults.launch) text += " --launch " + o.launch;
   if (o.min_time_s != defaults.min_time_s) text += fmt::format(" --min-time {}", o.min_time_s);
   if (o.max_noise_pct != defaults.max_noise_pct)

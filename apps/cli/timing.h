@@ -29,7 +29,9 @@ void set_readings(harness::Row& row, const harness::GpuMonitor& monitor,
 void hold_to_noise(harness::Verdict& verdict, const harness::Summary& summary, double most_pct,
                    uint64_t throttle_reasons = 0);
 
-// " --l2 warm --min-time 0.5": the measuring flags that differ from the defaults, for a repro line.
+// " --l2 warm --min-time 0.5": the measuring flags that differ from the defaults, for a repro line;
+// and those of a roof, which has a cache state of its own.
 std::string measuring_flags(const Options& options);
+std::string sampling_flags(const Options& options);
 
 }  // namespace cli

@@ -8,7 +8,6 @@
 #include "cli/target.h"
 #include "cli/verbs.h"
 #include "cli/work.h"
-#include "harness/plugins/errors.h"
 
 namespace cli {
 
@@ -16,15 +15,12 @@ namespace {
 
 void judge(Session& session, Target& target, const Planned& planned) {
   try {
-    judge_on_devices(session, target, *planned.card, make_case(planned, session.options()),
-                     planned.selection);
-  } catch (const harness::BadRequest& e) {  // coordinates that make no case
-    session.bad_input(planned.id, e.what());
+    with_case(session, target, planned, [&](const harness::Case& made) {
+      judge_on_devices(session, target, *planned.card, made, planned.selection);
+    });
   } catch (const toolkit::Violation& e) {
-    session.bad_input(planned.id, fmt::format("{}: {}", planned.id, e.what()));
-  } catch (const std::bad_alloc&) {
-    session.bad_input(planned.id,
-                      fmt::format("{}: does not fit the memory of this host", planned.id));
+    session.bad_input(planned_row(session, target, planned),
+                      fmt::format("{}: {}", planned.id, e.what()));
   }
 }
 

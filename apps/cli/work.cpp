@@ -5,9 +5,11 @@
 
 #include <set>
 
+#include "harness/generate/sizes_only.h"
 #include "harness/plugins/errors.h"
 #include "harness/run/execute.h"
 #include "harness/run/fit.h"
+#include "harness/tensors/host_memory.h"
 
 namespace cli {
 
@@ -47,14 +49,39 @@ harness::Row planned_row(const Session& session, const Target& target, const Pla
   return session.row_of(none, &target.devices().front(), "", planned.selection);
 }
 
+void with_case(Session& session, const Target& target, const Planned& planned,
+               const std::function<void(const harness::Case&)>& work) {
+  const harness::Row row = planned_row(session, target, planned);
+  if (session.lost_before(row)) return;
+  std::optional<harness::Case> made;
+  try {
+    made = session.watched(row, [&] { return make_case(planned, session.options()); });
+  } catch (const harness::BadRequest& e) {  // coordinates that make no case
+    session.bad_input(row, e.what());
+  } catch (const std::bad_alloc& e) {
+    session.finish_row(row, too_big_for_host(e));
+  }
+  if (made) work(*made);
+}
+
+harness::Verdict too_big_for_host(const std::bad_alloc& e) {
+  const auto* known = dynamic_cast<const harness::HostMemory*>(&e);
+  return without_judging(Status::skip,
+                         known ? known->what() : "needs more memory than this host has left");
+}
+
 int dry_run(const Plan& plan, const Options& options) {
   for (const auto& line : plan.left_out) fmt::print("left out: {}\n", line);
-  for (const auto& planned : plan.cases) {
-    const harness::Case made = make_case(planned, options);
-    const harness::Cost cost = planned.card->cost(made);
-    fmt::print("{}  bytes={:.0f} flops={:.0f} memory_bytes={}  {}\n", planned.id, cost.bytes,
-               cost.flops, harness::placed_bytes(*planned.card, made), made.shape);
-  }
+  for (const auto& planned : plan.cases) try {
+      // What a step moves is known by running its stages, on numbers.
+      harness::make_sizes_only(planned.card->wants_oracle());
+      const harness::Case made = make_case(planned, options);
+      const harness::Cost cost = planned.card->cost(made);
+      fmt::print("{}  bytes={:.0f} flops={:.0f} memory_bytes={}  {}\n", planned.id, cost.bytes,
+                 cost.flops, harness::placed_bytes(*planned.card, made), made.shape);
+    } catch (const std::bad_alloc& e) {
+      fmt::print("{}  skip: {}\n", planned.id, too_big_for_host(e).reason);
+    }
   fmt::print("{} cases, none was run (--dry-run)\n", plan.cases.size());
   return plan.cases.empty() ? kNothingJudged : kPass;
 }
@@ -102,7 +129,7 @@ void judge_on_devices(Session& session, Target& target, const harness::Card& car
           session.finish_row(std::move(row), without_judging(Status::skip, std::move(why)));
           continue;
         }
-        if (!truth) truth.emplace(card, made);
+        if (!truth) session.watched(row, [&] { truth.emplace(card, made); });
         const harness::Cost cost = card.cost(made);
         row.set("bytes", cost.bytes);
         row.set("flops", cost.flops);
@@ -111,8 +138,10 @@ void judge_on_devices(Session& session, Target& target, const harness::Card& car
         row.set("digest", outcome.digest);
         session.finish_row(std::move(row), outcome.verdict, outcome.survived);
       } catch (const toolkit::Violation&) {
-        throw;                             // the case itself is at fault
-      } catch (const std::exception& e) {  // out of memory, say: the other cases go on
+        throw;  // the case itself is at fault
+      } catch (const std::bad_alloc& e) {
+        session.finish_row(std::move(row), too_big_for_host(e));
+      } catch (const std::exception& e) {  // the other cases go on
         session.finish_row(std::move(row), without_judging(Status::error, e.what()));
       }
     }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "harness/generate/sizes_only.h"
 #include "harness/tensors/numbers.h"
 #include "harness/tensors/walk.h"
 #include "reference/parallel.h"
@@ -67,6 +68,7 @@ void NormalElement::put(int32_t sum, std::byte* p) const {
 }
 
 void fill_normal(Tensor& t, const Random& random, double scale, double mean) {
+  if (sizes_only()) return;
   if (!t.dense())
     return fill_reals(t, [&](uint64_t i) { return random.normal(i) * scale + mean; });
   const NormalElement element(t.dtype, scale, mean, t.count());
@@ -91,6 +93,7 @@ void fill_below(Tensor& t, const Random& random, int64_t n) {
 }
 
 void fill_bytes(Tensor& t, const Random& random) {
+  if (sizes_only()) return;
   const size_t bytes = size_t(toolkit::bytes_of(t.dtype));
   for_each_element(t, [&](int64_t i, std::byte* p) {
     const uint64_t bits = random.bits(uint64_t(i));
@@ -113,6 +116,7 @@ void fill_poison(Tensor& t) {
 }
 
 void poison_storage(Tensor& t) {
+  if (sizes_only()) return;
   // In parts on all cores: the first touch of gigabytes is what costs.
   constexpr int64_t kStretch = 64 << 20;
   const int64_t bytes = int64_t(t.storage->bytes());

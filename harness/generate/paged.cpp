@@ -6,6 +6,7 @@
 #include <string>
 
 #include "harness/generate/fill.h"
+#include "harness/generate/sizes_only.h"
 #include "reference/parallel.h"
 
 namespace harness {
@@ -116,6 +117,7 @@ KvCache make_kv_cache(const CacheShape& shape) {
 Tensor make_cache(const CacheShape& shape) { return allocate(shape, strides_of(shape)); }
 
 void fill_tokens(Tensor& cache, const PageTable& table, const Random& random, double scale) {
+  if (sizes_only()) return;
   const int64_t heads = cache.shape.at(2), dim = cache.shape.at(3);
   const int bytes = toolkit::bytes_of(cache.dtype);
   int64_t tokens = 0;

@@ -78,9 +78,10 @@ struct GpuMonitor::Library {
            std::string_view(found.data()) == wanted.info().name;
   }
   template <class Function, class... Arguments>
-  double value(Function function, Arguments... arguments) const {
+  std::optional<double> value(Function function, Arguments... arguments) const {
     unsigned v = 0;
-    return function && function(device, arguments..., &v) == 0 ? v : 0;
+    if (!function || function(device, arguments..., &v) != 0) return {};
+    return v;
   }
 
   void* file = nullptr;
@@ -108,14 +109,15 @@ bool GpuMonitor::throttled() {
   if (!library_) return false;
   unsigned long long reasons = 0;
   if (library_->reasons && library_->reasons(library_->device, &reasons) != 0) reasons = 0;
-  const double clock = library_->value(library_->clock, kSmClock),
-               watts = library_->value(library_->power) / 1e3,
-               celsius = library_->value(library_->temperature, kGpuSensor);
   GpuReadings& r = readings_;
-  const double n = ++r.count;
-  r.clock_mhz += (clock - r.clock_mhz) / n;
-  r.power_w += (watts - r.power_w) / n;
-  r.temp_c = std::max(r.temp_c, celsius);
+  ++r.count;
+  // A call that fails now and then is no reading of 0.
+  if (const auto mhz = library_->value(library_->clock, kSmClock))
+    r.clock_mhz += (*mhz - r.clock_mhz) / ++r.clocks;
+  if (const auto milliwatts = library_->value(library_->power))
+    r.power_w += (*milliwatts / 1e3 - r.power_w) / ++r.powers;
+  if (const auto celsius = library_->value(library_->temperature, kGpuSensor))
+    r.temp_c = std::max(r.temp_c, *celsius);
   r.reasons |= reasons;
   return reasons & kDiscarding;
 }

@@ -14,7 +14,8 @@ namespace harness {
 
 struct GpuReadings {  // of some readings while a case ran; a value that the card does not tell is 0
   int count = 0;
-  double clock_mhz = 0, power_w = 0;  // means
+  int clocks = 0, powers = 0;         // readings that the card answered
+  double clock_mhz = 0, power_w = 0;  // means of those
   double temp_c = 0;                  // highest
   uint64_t reasons = 0;               // all that were seen
 };

@@ -15,10 +15,7 @@ namespace {
 class CsvSink : public Sink {
  public:
   explicit CsvSink(const std::string& path) : file_(path, OutputFile::Mode::append) {
-    if (file_.fresh()) {
-      file_.write(csv_header() + "\n");
-      return;
-    }
+    if (file_.begin(csv_header() + "\n")) return;
     std::ifstream old(path, std::ios::binary);
     std::string header;
     std::getline(old, header);
@@ -35,6 +32,7 @@ class CsvSink : public Sink {
           fmt::format("{}: ends in the middle of a line; repair it or name another file", path));
   }
   void add(const Row& row) override { file_.write(csv_line(row) + "\n"); }
+  void drop_earlier(const Row& row) override { file_.drop(csv_line(row) + "\n"); }
 
  private:
   OutputFile file_;
@@ -64,6 +62,11 @@ void Reports::add(const Row& row) {
 void Reports::add_earlier(const Row& row) {
   const std::lock_guard lock(mutex_);
   for (const auto& sink : sinks_) sink->add_earlier(row);
+}
+
+void Reports::drop_earlier(const Row& row) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& sink : sinks_) sink->drop_earlier(row);
 }
 
 void Reports::finish() {

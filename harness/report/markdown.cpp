@@ -135,7 +135,8 @@ std::string markdown_document(const std::vector<Row>& rows) {
     ++by_status[row.text("status")];
     if (!row.text("device").empty()) devices.insert(row.text("device"));
   }
-  std::string text = fmt::format("# {}: {} rows\n\n", rows.front().text("tool"), rows.size());
+  std::string text = fmt::format("# {}: {} row{}\n\n", rows.front().text("tool"), rows.size(),
+                                 rows.size() == 1 ? "" : "s");
   std::string counts;
   for (const auto& [status, n] : by_status)
     counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", n, status);

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 
 #include "harness/report/read_rows.h"
 
@@ -25,16 +27,28 @@ DeviceContent& device_of(const Row& row, Content& content) {
   const std::string name = row.text("device");
   for (DeviceContent& device : content.devices)
     if (device.name == name) return device;
-  content.devices.push_back({name, row.text("backend"), row.text("arch"), {}, {}, {}});
+  content.devices.push_back({name, row.text("backend"), row.text("arch"), {}, 0, {}});
   return content.devices.back();
 }
 
-std::string why_too_fast(const Entry& entry) {
-  if (entry.share && entry.share->percent > 100)
-    return fmt::format("{} of its {} roof", digits(entry.share->percent) + " %",
-                       entry.share->measured ? "measured" : "datasheet");
-  if (entry.text("status") == "impossible") return "the run says so";
-  return {};
+bool above_roof(const Entry& entry) { return entry.share && entry.share->percent > 100; }
+
+// What is neither pass nor wrong is not called FAIL.
+constexpr auto kWorstFirst = std::to_array<std::string_view>(
+    {"fail", "error", "timeout", "crash", "impossible", "inconclusive"});
+
+auto severity(const Entry* e) {
+  return std::ranges::find(kWorstFirst, e->text("status")) - kWorstFirst.begin();
+}
+
+// Entries of both kinds that are `wanted`.
+template <class Wanted>
+std::vector<const Entry*> chosen(const Content& content, Wanted wanted) {
+  std::vector<const Entry*> some;
+  for (const auto* entries : {&content.entries, &content.roofs})
+    for (const Entry& e : *entries)
+      if (wanted(e)) some.push_back(&e);
+  return some;
 }
 
 void extend(std::string& first, std::string& last, const std::string& value) {
@@ -53,7 +67,7 @@ void add_provenance(const Row& row, std::vector<Provenance>& all) {
     fresh.run_id = row.text("run_id"), fresh.tool = row.text("tool");
     fresh.git_sha = row.text("git_sha"), fresh.device = row.text("device");
     fresh.arch = row.text("arch"), fresh.driver = row.text("driver");
-    fresh.toolkit = row.text("toolkit"), fresh.seeds = row.text("seed");
+    fresh.toolkit = row.text("toolkit");
     it = all.insert(all.end(), std::move(fresh));
   }
   Provenance& p = *it;
@@ -65,7 +79,8 @@ void add_provenance(const Row& row, std::vector<Provenance>& all) {
     p.least_mhz = std::min(*mhz, p.least_mhz.value_or(*mhz));
     p.most_mhz = std::max(*mhz, p.most_mhz.value_or(*mhz));
   }
-  if (p.seeds != row.text("seed")) p.seeds = "several";
+  const std::string seed = row.text("seed");  // a roof and a dump have none
+  if (!seed.empty() && p.seeds != seed) p.seeds = p.seeds.empty() ? seed : "several";
 }
 
 }  // namespace
@@ -79,22 +94,26 @@ bool Entry::judged() const {
 }
 
 int Content::judged() const {
-  return static_cast<int>(std::ranges::count_if(entries, &Entry::judged));
+  return static_cast<int>(chosen(*this, std::mem_fn(&Entry::judged)).size());
 }
 int Content::passed() const {
-  return static_cast<int>(std::ranges::count_if(entries, &Entry::passed));
+  return static_cast<int>(chosen(*this, std::mem_fn(&Entry::passed)).size());
+}
+std::vector<const Entry*> Content::bad() const {
+  auto some = chosen(*this, [](const Entry& e) { return e.judged() && (!e.passed() || e.too_fast); });
+  std::ranges::stable_sort(some, {}, severity);
+  return some;
+}
+std::vector<const Entry*> Content::not_run() const {
+  return chosen(*this, [](const Entry& e) { return !e.judged(); });
 }
 std::string Content::headline() const {
   if (judged() == 0) return "Nothing was judged";
-  // What is neither pass nor wrong is not called FAIL.
-  const int bad = judged() - passed();
-  if (bad == 0) return fmt::format("PASS {} of {}", passed(), judged());
-  std::string worst = "inconclusive";
-  for (const auto status : {"crash", "timeout", "error", "fail"})
-    if (statuses.contains(status)) worst = status;
-  if (worst == "inconclusive" && statuses.contains("impossible")) worst = "impossible";
+  const int failed = judged() - passed();
+  if (failed == 0) return fmt::format("PASS {} of {}", passed(), judged());
+  std::string worst = bad().front()->text("status");
   std::ranges::transform(worst, worst.begin(), [](char c) { return std::toupper(c); });
-  return fmt::format("{}: {} of {} not passed", worst, bad, judged());
+  return fmt::format("{}: {} of {} not passed", worst, failed, judged());
 }
 
 Content make_content(const PageInput& input) {
@@ -102,28 +121,26 @@ Content make_content(const PageInput& input) {
   content.files = input.files;
   for (const Row& row : input.rows) {
     add_provenance(row, content.provenance);
+    ++content.statuses[row.text("status")];
     if (is_roof(row)) {
-      device_of(row, content).roof_rows.push_back(&row);
-      ++content.roof_rows;
+      ++device_of(row, content).roof_rows;
+      content.roofs.push_back({&row, 0, -1, {}});
       continue;
     }
-    ++content.statuses[row.text("status")];
     if (!row.text("device").empty()) device_of(row, content);
     content.entries.push_back({&row,
                                static_cast<int>(content.entries.size()) + 1,
                                index_in(content.ops, row.text("op")),
-                               {},
-                               {},
-                               false});
+                               {}});
   }
   for (const Row& row : input.peers)
-    content.peers.push_back({&row, 0, index_in(content.ops, row.text("op")), {}, {}, true});
+    content.peers.push_back({&row, 0, index_in(content.ops, row.text("op")), {}, false, true});
   for (DeviceContent& device : content.devices) {
     device.roofs = roofs_of(device.name, input.rows, input.datasheets);
     for (Entry& entry : content.entries) {
       if (entry.text("device") != device.name || is_oracle(*entry.row)) continue;
       entry.share = share_of_roof(*entry.row, device.roofs);
-      entry.too_fast = why_too_fast(entry);
+      entry.too_fast = above_roof(entry) || entry.text("status") == "impossible";
       if (entry.value("time_us_median")) device.timed.push_back(&entry);
     }
     for (Entry& peer : content.peers) peer.share = share_of_roof(*peer.row, device.roofs);
@@ -133,6 +150,29 @@ Content make_content(const PageInput& input) {
     for (const Entry& entry : *entries) compared.push_back(&entry);
   content.comparison = compare_subjects(compared, content.ops);
   return content;
+}
+
+std::vector<std::string> remarks(const Entry& entry) {
+  std::vector<std::string> lines;
+  const std::string reason = entry.text("reason"), first_bad = entry.text("first_bad");
+  if (above_roof(entry))
+    lines.push_back(fmt::format("faster than its roof: {} % of its {} roof",
+                                digits(entry.share->percent),
+                                entry.share->measured ? "measured" : "datasheet"));
+  else if (entry.too_fast && reason.empty())
+    lines.emplace_back("faster than its run thinks possible");
+  if (!reason.empty()) lines.push_back(reason);
+  if (!first_bad.empty() && first_bad != reason) lines.push_back(first_bad);
+  return lines;
+}
+
+std::string size_text(const Content& content) {
+  const auto counted = [](size_t n, std::string_view what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  std::string text = counted(content.entries.size(), "row") + " of " + counted(content.ops.size(), "op");
+  if (!content.roofs.empty()) text += " and " + counted(content.roofs.size(), "roof");
+  return text;
 }
 
 std::string short_id(const Entry& entry) {

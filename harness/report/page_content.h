@@ -11,13 +11,13 @@
 
 namespace harness::page {
 
-// A row that is a case: all but the roofs.
+// A row: a case, or a roof.
 struct Entry {
   const Row* row;
-  int number;                      // from 1, in the order of the files
-  int op;                          // index into Content::ops
+  int number;                      // of a case: from 1, in the order of the files
+  int op;                          // index into Content::ops; of a roof -1
   std::optional<RoofShare> share;  // of its roof
-  std::string too_fast;            // why its time cannot be; empty where it can
+  bool too_fast = false;           // for its roof, or so its run says
   std::string text(std::string_view column) const { return row->text(column); }
   std::optional<double> value(std::string_view column) const;
   bool peer = false;    // a time that was measured elsewhere; no case of a run
@@ -28,7 +28,7 @@ struct Entry {
 struct DeviceContent {
   std::string name, backend, arch;
   std::vector<RoofLine> roofs;
-  std::vector<const Row*> roof_rows;
+  int roof_rows = 0;
   std::vector<const Entry*> timed;  // the oracle's rows are not
 };
 
@@ -65,16 +65,19 @@ struct Provenance {
 
 struct Content {
   std::vector<std::string> files;
-  std::vector<Entry> entries, peers;
+  std::vector<Entry> entries, peers, roofs;
   std::vector<std::string> ops;  // in the order of the rows
   std::vector<DeviceContent> devices;
   std::map<std::string, int> statuses;
   std::optional<Comparison> comparison;  // where two subjects share a case
   std::vector<Provenance> provenance;
-  int roof_rows = 0;
 
+  // Roofs count as in the last line of their run.
   int judged() const;
   int passed() const;
+  // Not passed, or too fast; the worst first.
+  std::vector<const Entry*> bad() const;
+  std::vector<const Entry*> not_run() const;
   std::string headline() const;  // "PASS 141 of 141", "FAIL: 3 of 141 not passed"
 };
 
@@ -84,6 +87,11 @@ std::optional<Comparison> compare_subjects(const std::vector<const Entry*>& entr
                                            const std::vector<std::string>& ops);
 // Time of the first over that of the other; none where one is missing.
 std::optional<double> speed_up(const ComparedCase& c, size_t subject);
+
+// What there is to say of an entry that is bad: a line each.
+std::vector<std::string> remarks(const Entry& entry);
+// "55 rows of 14 ops and 2 roofs"
+std::string size_text(const Content& content);
 
 // "decode:rows=4" of "qsa.attend/decode:rows=4"
 std::string short_id(const Entry& entry);

@@ -12,20 +12,24 @@ namespace harness::page {
 
 namespace {
 
-// A logarithmic axis: whole decades onto a range of coordinates.
+// A logarithmic axis: whole decades onto a range of coordinates. What lies beyond its ends stands there.
 struct Axis {
   int first, last;  // decades
   double from, to;  // coordinates
   double at(double value) const {
-    return from + (std::log10(value) - first) / (last - first) * (to - from);
+    return from + (std::log10(std::clamp(value, low(), high())) - first) / (last - first) * (to - from);
   }
   double low() const { return std::pow(10, first); }
   double high() const { return std::pow(10, last); }
 };
 
+// No machine computes or moves as much or as little; a row that says so is wrong, and would draw hundreds of lines.
+constexpr double kLeast = -6, kMost = 9;  // decades
+
 Axis axis_over(double low, double high, double from, double to) {
-  const int first = static_cast<int>(std::floor(std::log10(low)));
-  return {first, std::max(first + 1, static_cast<int>(std::ceil(std::log10(high)))), from, to};
+  const int first = static_cast<int>(std::clamp(std::floor(std::log10(low)), kLeast, kMost - 1));
+  const int last = static_cast<int>(std::clamp(std::ceil(std::log10(high)), kLeast, kMost));
+  return {first, std::max(first + 1, last), from, to};
 }
 
 constexpr double kLeft = 58, kRight = 628, kTop = 34, kBottom = 396;
@@ -68,7 +72,7 @@ std::string mark(const Entry& entry, double x, double y) {
       "<a href=\"#r{}\"><circle class=\"m {}{}{}\" cx={:.1f} cy={:.1f} r=4.5><title>{}</title>"
       "</circle></a>\n",
       entry.number, op_class(entry), entry.text("l2") == "warm" ? " warm" : "",
-      entry.too_fast.empty() ? "" : " fast", x, y, escaped(mark_title(entry)));
+      entry.too_fast ? " fast" : "", x, y, escaped(mark_title(entry)));
 }
 
 std::string tooltip(const RoofLine& roof) {
@@ -82,44 +86,48 @@ std::string style_of(const RoofLine& roof, const RoofLine* best) {
   return &roof == best ? "roof" : "roof minor";
 }
 
+// Lines of roofs, and their labels: those are drawn last, over the marks.
+struct Drawn {
+  std::string lines, labels;
+};
+
 // The slope of a bandwidth roof up to where arithmetic takes over, and its label along it.
-std::string memory_line(const RoofLine& roof, const RoofLine* best, double ridge, const Axis& x,
-                        const Axis& y) {
+void draw_memory(const RoofLine& roof, const RoofLine* best, double ridge, const Axis& x,
+                 const Axis& y, Drawn& drawn) {
   const double end = std::min({ridge, x.high(), y.high() / roof.value});
   const double start = std::max(x.low(), y.low() / roof.value);
-  if (start >= end) return {};
+  if (start >= end) return;
   const double x1 = x.at(start), y1 = y.at(start * roof.value);
   const double x2 = x.at(end), y2 = y.at(end * roof.value);
-  std::string svg =
+  drawn.lines +=
       fmt::format("<g>{}{}</g>", tooltip(roof), line(style_of(roof, best), x1, y1, x2, y2));
-  if (roof.measured && &roof != best) return svg;
+  if (roof.measured && &roof != best) return;
   const double angle = std::atan2(y2 - y1, x2 - x1) * 180 / M_PI;
   // Slopes lie close together: the cache's label above its line, the others below theirs, one
   // behind the other.
   const bool above = roof.kind == RoofLine::Kind::cache;
   const double share = above ? 0.5 : roof.measured ? 0.24 : 0.66;
   const double tx = x1 + share * (x2 - x1), ty = y1 + share * (y2 - y1);
-  return svg + fmt::format(
-                   "<text class=\"rl{}\" transform=\"translate({:.1f} {:.1f}) rotate({:.1f})\" "
-                   "text-anchor=middle dy={}>{} {}</text>",
-                   roof.measured ? "" : " sheet", tx, ty, angle, above ? -6 : 15,
-                   escaped(roof.label), roof_text(roof));
+  drawn.labels += fmt::format(
+      "<text class=\"rl{}\" transform=\"translate({:.1f} {:.1f}) rotate({:.1f})\" "
+      "text-anchor=middle dy={}>{} {}</text>",
+      roof.measured ? "" : " sheet", tx, ty, angle, above ? -6 : 15, escaped(roof.label),
+      roof_text(roof));
 }
 
-std::string compute_line(const RoofLine& roof, const RoofLine* best, double ridge, const Axis& x,
-                         const Axis& y) {
+void draw_compute(const RoofLine& roof, const RoofLine* best, double ridge, const Axis& x,
+                  const Axis& y, Drawn& drawn) {
   const double at = y.at(roof.value);
-  std::string svg = fmt::format(
-      "<g>{}{}</g>", tooltip(roof),
-      line(style_of(roof, best), x.at(std::clamp(ridge, x.low(), x.high())), at, kRight, at));
-  if (roof.measured && &roof != best) return svg;
-  return svg + fmt::format("<text class=\"rl{}\" x={} y={:.1f} text-anchor=end>{} {}</text>",
-                           roof.measured ? "" : " sheet", kRight - 4,
-                           at + (roof.measured ? 15 : -6), escaped(roof.label), roof_text(roof));
+  drawn.lines += fmt::format("<g>{}{}</g>", tooltip(roof),
+                             line(style_of(roof, best), x.at(ridge), at, kRight, at));
+  if (roof.measured && &roof != best) return;
+  drawn.labels += fmt::format("<text class=\"rl{}\" x={} y={:.1f} text-anchor=end>{} {}</text>",
+                              roof.measured ? "" : " sheet", kRight - 4,
+                              at + (roof.measured ? 15 : -6), escaped(roof.label), roof_text(roof));
 }
 
-std::string roof_lines(const std::vector<RoofLine>& roofs, const Axis& x, const Axis& y) {
-  std::string svg;
+Drawn draw_roofs(const std::vector<RoofLine>& roofs, const Axis& x, const Axis& y) {
+  Drawn drawn;
   for (const RoofLine& roof : roofs) {
     const bool compute = roof.kind == RoofLine::Kind::compute;
     // Each set of roofs meets its own counterpart: measured with measured.
@@ -127,11 +135,11 @@ std::string roof_lines(const std::vector<RoofLine>& roofs, const Axis& x, const 
         best_roof(roofs, compute ? RoofLine::Kind::memory : RoofLine::Kind::compute, roof.measured);
     const RoofLine* best = best_roof(roofs, roof.kind, roof.measured);
     if (compute)
-      svg += compute_line(roof, best, other ? roof.value / other->value : x.low(), x, y);
+      draw_compute(roof, best, other ? roof.value / other->value : x.low(), x, y, drawn);
     else
-      svg += memory_line(roof, best, other ? other->value / roof.value : x.high(), x, y);
+      draw_memory(roof, best, other ? other->value / roof.value : x.high(), x, y, drawn);
   }
-  return svg;
+  return drawn;
 }
 
 bool on_roofline(const Entry& e) {
@@ -162,17 +170,18 @@ std::string roofline_figure(const DeviceContent& device) {
   }
   const Axis x = axis_over(x_low * 0.8, x_high, kLeft, kRight),
              y = axis_over(y_low * 0.8, y_high, kBottom, kTop);
+  const Drawn roofs = draw_roofs(device.roofs, x, y);
   std::string svg = fmt::format(
       "<svg class=roofline viewBox=\"0 0 640 440\" role=img aria-label=\"Roofline of {}\">{}{}{}",
       escaped(device.name), vertical_grid(x, kTop, kBottom), horizontal_grid(y),
-      roof_lines(device.roofs, x, y));
+      roofs.lines);
   svg += fmt::format(
       "<text class=axis x={} y={} text-anchor=middle>FLOP per byte</text>"
       "<text class=axis x=4 y=16>GFLOP/s</text>\n",
       (kLeft + kRight) / 2, kBottom + 40);
   for (const Entry* e : device.timed)
     if (on_roofline(*e)) svg += mark(*e, x.at(*e->value("intensity")), y.at(*e->value("gflops")));
-  return svg + "</svg>\n";
+  return svg + roofs.labels + "</svg>\n";
 }
 
 std::string bandwidth_figure(const DeviceContent& device) {
@@ -187,9 +196,13 @@ std::string bandwidth_figure(const DeviceContent& device) {
   if (lanes.empty()) return {};
   for (const RoofLine& roof : device.roofs)
     if (roof.kind == RoofLine::Kind::memory) high = std::max(high, roof.value);
-  constexpr double kLane = 34, kLabels = 112, kCeiling = 10;
+  // Where the figure is shown small, a letter of the style sheet's larger text takes 11.5.
+  size_t longest = 0;
+  for (const std::string& lane : lanes) longest = std::max(longest, lane.size());
+  constexpr double kLane = 34, kCeiling = 10;
+  const double labels = std::clamp(16 + 11.5 * static_cast<double>(longest), 112.0, 300.0);
   const double bottom = kCeiling + kLane * static_cast<double>(lanes.size());
-  const Axis x = axis_over(low, high, kLabels, kRight);
+  const Axis x = axis_over(low, high, labels, kRight);
   std::string svg = fmt::format(
       "<svg class=strip viewBox=\"0 0 640 {:.0f}\" role=img aria-label=\"Bandwidth by op of "
       "{}\">{}",
@@ -200,10 +213,10 @@ std::string bandwidth_figure(const DeviceContent& device) {
                          line(style_of(roof, best_roof(device.roofs, roof.kind, roof.measured)),
                               x.at(roof.value), kCeiling, x.at(roof.value), bottom));
   svg += fmt::format("<text class=axis x={:.0f} y={:.0f} text-anchor=middle>GB/s</text>\n",
-                     (kLabels + kRight) / 2, bottom + 40);
+                     (labels + kRight) / 2, bottom + 40);
   for (size_t i = 0; i < lanes.size(); ++i) {
     const double middle = kCeiling + kLane * (static_cast<double>(i) + 0.5);
-    svg += fmt::format("<text class=tick x={} y={:.1f} text-anchor=end>{}</text>", kLabels - 10,
+    svg += fmt::format("<text class=tick x={} y={:.1f} text-anchor=end>{}</text>", labels - 10,
                        middle + 4, escaped(lanes[i]));
     int n = 0;  // neighbours step aside, so that marks with the same value stay apart
     for (const Entry* e : device.timed)

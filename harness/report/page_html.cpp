@@ -36,20 +36,18 @@ std::string header(const Content& content) {
   const bool good = content.judged() > 0 && content.judged() == content.passed();
   std::string html = fmt::format(
       "<header><h1>Kernel report</h1>\n<p class=\"verdict {}\">{}</p>\n"
-      "<p class=lede>{} rows of {} ops on {}</p>\n<ul class=tiles>\n",
-      good ? "good" : "poor", content.headline(), content.entries.size(), content.ops.size(),
+      "<p class=lede>{} on {}</p>\n<ul class=tiles>\n",
+      good ? "good" : "poor", content.headline(), size_text(content),
       devices.empty() ? "no device" : devices);
   for (const auto& [status, n] : content.statuses)
     html += fmt::format("<li class=\"{}\"><b>{}</b> {}\n", escaped(status), n, escaped(status));
-  const auto fast =
-      std::ranges::count_if(content.entries, [](const Entry& e) { return !e.too_fast.empty(); });
+  const auto fast = std::ranges::count_if(content.entries, &Entry::too_fast);
   if (fast) html += fmt::format("<li class=fast><b>{}</b> faster than its roof\n", fast);
-  if (content.roof_rows) html += fmt::format("<li><b>{}</b> roofs\n", content.roof_rows);
   return html + "</ul></header>\n";
 }
 
 std::string device_section(const DeviceContent& device) {
-  if (device.timed.empty() && device.roof_rows.empty())
+  if (device.timed.empty() && device.roof_rows == 0)
     return fmt::format(
         "<section class=device><h2>{}</h2><p class=note>No timed rows of a kernel.</p></section>\n",
         escaped(device.name));
@@ -97,7 +95,9 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string op_class(const Entry& entry) { return fmt::format("o{}", entry.op); }
+std::string op_class(const Entry& entry) {
+  return entry.op < 0 ? "roof-row" : fmt::format("o{}", entry.op);
+}
 
 std::string mark_title(const Entry& e) {
   std::string title = fmt::format("{} [{}{}{}]: {} µs", e.text("case_id"), e.text("impl"),

@@ -14,7 +14,7 @@ extern const std::string_view kScript;  // page.js
 
 // For text and for quoted attributes; control characters become U+FFFD.
 std::string escaped(std::string_view text);
-// "o3": the class of all that belongs to one op, for its colour and the filter.
+// "o3": the class of all that belongs to one op, for its colour and the filter. A roof is of none.
 std::string op_class(const Entry& entry);
 // "12.3 us, 437 GB/s, ...": what a mark says on hover, not escaped.
 std::string mark_title(const Entry& entry);

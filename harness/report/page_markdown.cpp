@@ -4,54 +4,24 @@
 
 #include <algorithm>
 
+#include "harness/report/markdown_text.h"
 #include "harness/report/page_content.h"
 
 namespace harness::page {
 
 namespace {
 
-// Inside a table: no line end and no bar may end the cell. Angle brackets and ampersands are made
-// harmless, since Markdown lets HTML through.
-std::string cell(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '\n' || c == '\r')
-      out += ' ';
-    else if (std::string_view("|\\`*_[]").find(c) != std::string_view::npos)
-      (out += '\\') += c;
-    else
-      out += c;
-  }
-  return out;
-}
-
-// A code span with enough backticks around it.
-std::string code(std::string_view text) {
-  std::string inside, fence = "`";
-  for (const char c : text) {
-    if (c == '|') inside += '\\';
-    inside += c == '\n' || c == '\r' ? ' ' : c;
-  }
-  while (inside.find(fence) != std::string::npos) fence += '`';
-  const std::string space = fence.size() > 1 ? " " : "";
-  return fence + space + inside + space + fence;
-}
+using markdown::cell;
+using markdown::code;
 
 std::string bad(const Content& content) {
   std::string text;
-  for (const Entry& e : content.entries) {
-    if (!e.judged() || (e.passed() && e.too_fast.empty())) continue;
-    text += fmt::format("- **{}** {} [{} on {}]\n", e.text("status"), code(e.text("case_id")),
-                        cell(e.text("impl")), cell(e.text("device")));
-    if (!e.too_fast.empty()) text += fmt::format("  - faster than its roof: {}\n", e.too_fast);
-    for (const auto column : {"reason", "first_bad"})
-      if (const std::string t = e.text(column); !t.empty())
-        text += fmt::format("  - {}\n", cell(t));
-    if (const std::string t = e.text("repro"); !t.empty()) text += fmt::format("  - {}\n", code(t));
+  for (const Entry* e : content.bad()) {
+    text += fmt::format("- **{}** {} [{} on {}]\n", cell(e->text("status")),
+                        code(e->text("case_id")), cell(e->text("impl")), cell(e->text("device")));
+    for (const std::string& remark : remarks(*e)) text += fmt::format("  - {}\n", cell(remark));
+    if (const std::string t = e->text("repro"); !t.empty())
+      text += fmt::format("  - {}\n", code(t));
   }
   return text.empty() ? text : "## Not passed, or faster than its roof\n\n" + text + "\n";
 }
@@ -96,7 +66,7 @@ std::string side_by_side(const Comparison& c) {
     add_mean(op);
     for (const ComparedCase& one : op.cases) {
       cases +=
-          fmt::format("| {} | {} |", code(one.any->text("case_id")), cell(condition(*one.any)));
+          fmt::format("| {} | {} |", code(one.any->text("case_id"), true), cell(condition(*one.any)));
       for (const Entry* e : one.entries)
         cases += e ? fmt::format(" {} | {} |", digits(e->value("time_us_median")), share_text(*e))
                    : " – | – |";
@@ -121,9 +91,12 @@ std::string cases(const Content& content) {
     for (const Entry& e : content.entries) {
       if (e.op != static_cast<int>(op) || !e.judged()) continue;
       ++n;
-      lines += fmt::format("| {} | {} | {} on {} | {} | {} | {} |", code(short_id(e)),
+      std::string verdict = e.text("status");
+      if (const std::string reason = e.text("reason"); e.passed() && !reason.empty())
+        verdict += ": " + reason;
+      lines += fmt::format("| {} | {} | {} on {} | {} | {} | {} |", code(short_id(e), true),
                            cell(e.text("shape")), cell(e.text("impl")), cell(e.text("device")),
-                           cell(condition(e)), e.text("status"), digits(e.value("used_share")));
+                           cell(condition(e)), cell(verdict), digits(e.value("used_share")));
       const auto q1 = e.value("time_us_q1"), q3 = e.value("time_us_q3");
       lines +=
           fmt::format(" {} | {} | {} | {} | {} |\n", digits(e.value("time_us_median")),
@@ -132,20 +105,19 @@ std::string cases(const Content& content) {
     }
     if (n == 0) continue;
     text += fmt::format(
-        "<details><summary>{}: {} rows</summary>\n\n| case | shape | who | condition | verdict | "
+        "<details><summary>{}: {} row{}</summary>\n\n| case | shape | who | condition | verdict | "
         "error / bound | median µs | quartiles | GB/s | GFLOP/s | of roof |\n| --- | --- | --- | "
         "--- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n{}\n</details>\n\n",
-        cell(content.ops[op]), n, lines);
+        cell(content.ops[op]), n, n == 1 ? "" : "s", lines);
   }
   return text;
 }
 
 std::string skipped(const Content& content) {
   std::string lines;
-  for (const Entry& e : content.entries)
-    if (!e.judged())
-      lines += fmt::format("- {} {} [{}] {}\n", e.text("status"), code(e.text("case_id")),
-                           cell(e.text("device")), cell(e.text("reason")));
+  for (const Entry* e : content.not_run())
+    lines += fmt::format("- {} {} [{}] {}\n", cell(e->text("status")), code(e->text("case_id")),
+                         cell(e->text("device")), cell(e->text("reason")));
   return lines.empty() ? lines : "## Not run\n\n" + lines + "\n";
 }
 
@@ -157,7 +129,7 @@ std::string provenance(const Content& content) {
       "---: | ---: | --- | --- |\n";
   for (const Provenance& p : content.provenance)
     text += fmt::format("| {} | {} | {} | {} {} | {} | {} | {} | {} | {} | {} | {} |\n",
-                        cell(p.run_id), cell(p.tool), code(p.git_sha), cell(p.device), cell(p.arch),
+                        cell(p.run_id), cell(p.tool), code(p.git_sha, true), cell(p.device), cell(p.arch),
                         cell(p.driver), cell(p.toolkit), clock_text(p), p.throttled, p.rows,
                         cell(p.seeds), cell(time_text(p)));
   return text;
@@ -176,8 +148,8 @@ std::string markdown_page(const PageInput& input) {
   for (const auto& [status, n] : content.statuses)
     counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", n, cell(status));
   std::string text =
-      fmt::format("# Kernel report: {}\n\n{} rows of {} ops: {}.\n\n", content.headline(),
-                  content.entries.size(), content.ops.size(), counts.empty() ? "none" : counts);
+      fmt::format("# Kernel report: {}\n\n{}: {}.\n\n", content.headline(), size_text(content),
+                  counts.empty() ? "none" : counts);
   text += bad(content) + roofs(content);
   if (content.comparison) text += side_by_side(*content.comparison);
   return text + cases(content) + skipped(content) + provenance(content);

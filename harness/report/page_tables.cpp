@@ -40,16 +40,21 @@ bool several(const std::vector<const Entry*>& entries, std::string_view column) 
 std::string share_cell(const Entry& e) {
   if (!e.share) return "<td class=\"n dim\">unknown";
   return fmt::format("<td class=\"n share{}\" style=\"--p:{:.1f}%\">{}",
-                     e.too_fast.empty() ? "" : " fast", std::min(e.share->percent, 100.0),
+                     e.too_fast ? " fast" : "", std::min(e.share->percent, 100.0),
                      share_text(e));
 }
 
 std::string case_line(const Entry& e, bool device, bool impl, bool timed) {
   std::string html = fmt::format("<tr id=r{}>{}", e.number, case_cell(e));
-  if (device) html += fmt::format("<td>{}", escaped(e.text("device")));
   if (impl) html += fmt::format("<td>{}", escaped(e.text("impl")));
-  html += fmt::format("<td>{}<td>{}<td class=n>{}", escaped(condition(e)), badge(e.text("status")),
-                      digits(e.value("used_share")));
+  if (device)
+    html += fmt::format("{}{}{}", impl ? "<small>" : "<td>", escaped(e.text("device")),
+                        impl ? "</small>" : "");
+  html += fmt::format("<td>{}<td>{}", escaped(condition(e)), badge(e.text("status")));
+  // Of the others it stands in the list of what did not pass.
+  if (const std::string reason = e.text("reason"); e.passed() && !reason.empty())
+    html += fmt::format("<small class=why>{}</small>", escaped(reason));
+  html += fmt::format("<td class=n>{}", digits(e.value("used_share")));
   if (!timed) return html + "\n";
   html += fmt::format("<td class=\"n strong\">{}<td class=\"n dim\">",
                       digits(e.value("time_us_median")));
@@ -65,48 +70,49 @@ std::string bad_line(const Entry& e) {
       fmt::format("<li class={}>{} <code>{}</code> <span class=dim>{}{}{}</span>", op_class(e),
                   badge(e.text("status")), escaped(e.text("case_id")), escaped(e.text("impl")),
                   e.text("device").empty() ? "" : " on ", escaped(e.text("device")));
-  if (!e.too_fast.empty()) html += fmt::format("<p>faster than its roof: {}", e.too_fast);
-  for (const auto column : {"reason", "first_bad"})
-    if (const std::string cell = e.text(column); !cell.empty())
-      html += fmt::format("<p>{}", escaped(cell));
+  for (const std::string& remark : remarks(e)) html += fmt::format("<p>{}", escaped(remark));
   if (const std::string repro = e.text("repro"); !repro.empty())
     html += fmt::format("<pre>{}</pre>", escaped(repro));
   return html + "\n";
 }
 
-std::string ratio_cell(std::optional<double> ratio) {
-  if (!ratio) return "<td class=\"n dim\">–";
-  return fmt::format("<td class=\"n {}\">{:.2f}×", *ratio >= 1 ? "up" : "down", *ratio);
+std::string ratio_text(std::string_view element, std::optional<double> ratio) {
+  if (!ratio) return fmt::format("<{} class=\"n dim\">–", element);
+  return fmt::format("<{} class=\"n {}\">{:.2f}×", element, *ratio >= 1 ? "up" : "down", *ratio);
 }
 
-std::string heads(const Comparison& c, std::string_view unit) {
+std::string heads(const Comparison& c) {
   std::string html;
-  for (const Subject& s : c.subjects)
-    html += fmt::format("<th class=n>{}<small>{}</small>", escaped(s.label), unit);
-  for (size_t i = 1; i < c.subjects.size(); ++i)
-    html += fmt::format("<th class=n>{}<small>speed-up</small>", escaped(c.subjects[i].label));
+  for (size_t i = 0; i < c.subjects.size(); ++i)
+    html += fmt::format("<th class=n>{}<small>median µs{}</small>", escaped(c.subjects[i].label),
+                        i ? ", speed-up" : "");
   return html;
 }
 
+// A subject's time, its speed-up and its share of the roof stand in one cell: a column for each
+// would not fit beside each other.
 std::string compared_line(const ComparedCase& c) {
-  std::string html = fmt::format("<tr class={}>{}<td>{}", op_class(*c.any), case_cell(*c.any),
-                                 escaped(condition(*c.any)));
-  for (const Entry* e : c.entries) {
+  std::string html = fmt::format("<tr class={}>{}<small>{}</small>", op_class(*c.any),
+                                 case_cell(*c.any), escaped(condition(*c.any)));
+  for (size_t i = 0; i < c.entries.size(); ++i) {
+    const Entry* e = c.entries[i];
     if (!e) {
       html += "<td class=\"n dim\">–";
       continue;
     }
     html += fmt::format("<td class=n>{}", digits(e->value("time_us_median")));
-    if (e->share) html += fmt::format("<small>{} of roof</small>", share_text(*e));
+    if (i > 0) html += ratio_text("b", speed_up(c, i)) + "</b>";
+    if (e->share)
+      html += fmt::format("<small>{}{}</small>", share_text(*e), e->share->measured ? " of roof" : "");
   }
-  for (size_t i = 1; i < c.entries.size(); ++i) html += ratio_cell(speed_up(c, i));
   return html + "\n";
 }
 
 std::string mean_line(const ComparedOp& op) {
   std::string html = fmt::format("<tr><th scope=row>{}", escaped(op.op));
   for (size_t i = 1; i < op.speed_up.size(); ++i)
-    html += fmt::format("<td class=n>{}{}", op.shared[i], ratio_cell(op.speed_up[i]));
+    html += fmt::format("{}<small>{} case{}</small>", ratio_text("td", op.speed_up[i]), op.shared[i],
+                        op.shared[i] == 1 ? "" : "s");
   return html + "\n";
 }
 
@@ -114,8 +120,7 @@ std::string mean_line(const ComparedOp& op) {
 
 std::string bad_section(const Content& content) {
   std::string html;
-  for (const Entry& e : content.entries)
-    if (e.judged() && (!e.passed() || !e.too_fast.empty())) html += bad_line(e);
+  for (const Entry* e : content.bad()) html += bad_line(*e);
   if (html.empty()) return {};
   return "<section id=bad><h2>Not passed, or faster than its roof</h2>\n<ul class=bad>\n" + html +
          "</ul></section>\n";
@@ -132,10 +137,11 @@ std::string case_tables(const Content& content) {
     const bool timed = std::ranges::any_of(
         entries, [](const Entry* e) { return e->value("time_us_median").has_value(); });
     html += fmt::format(
-        "<div class=\"op {}\"><h3><i></i>{} <small>{} rows</small></h3><div class=scroll><table>"
-        "<thead><tr><th>case{}{}<th>condition<th>verdict<th class=n>error / bound{}<tbody>\n",
-        op_class(*entries[0]), escaped(content.ops[op]), entries.size(), device ? "<th>device" : "",
-        impl ? "<th>implementation" : "",
+        "<div class=\"op {}\"><h3><i></i>{} <small>{} row{}</small></h3><div class=scroll><table>"
+        "<thead><tr><th>case{}<th>condition<th>verdict<th class=n>error / bound{}<tbody>\n",
+        op_class(*entries[0]), escaped(content.ops[op]), entries.size(), entries.size() == 1 ? "" : "s", impl     ? "<th>implementation"
+        : device ? "<th>device"
+                 : "",
         timed ? "<th class=n>median µs<th class=n>quartiles<th class=n>GB/s<th class=n>GFLOP/s"
                 "<th class=n>of roof"
               : "");
@@ -150,19 +156,20 @@ std::string comparison_section(const Comparison& c) {
       "<section id=compare><h2>Side by side</h2>\n<p>Speed-up over <b>{}</b>: its median time "
       "divided by the other's, case by case; above 1 the other is faster. An op's figure is the "
       "geometric mean over the cases that both have. Only passed rows count.</p>\n"
-      "<div class=scroll><table class=means><thead><tr><th>op",
+      "<div class=scroll><table class=\"means compared\"><thead><tr><th>op",
       escaped(c.subjects[0].label));
   for (size_t i = 1; i < c.subjects.size(); ++i)
-    html += fmt::format("<th class=n>cases<th class=n>{}", escaped(c.subjects[i].label));
+    html += fmt::format("<th class=n>{}", escaped(c.subjects[i].label));
   html += "<tbody>\n";
   for (const ComparedOp& op : c.ops) html += mean_line(op);
   html += "<tfoot>" + mean_line(c.all) + "</table></div>\n";
   for (const ComparedOp& op : c.ops) {
     html += fmt::format(
         "<details class=\"op {}\" open><summary><h3><i></i>{} <small>{} "
-        "cases</small></h3></summary>"
-        "<div class=scroll><table><thead><tr><th>case<th>condition{}<tbody>\n",
-        op_class(*op.cases[0].any), escaped(op.op), op.cases.size(), heads(c, "median µs"));
+        "case{}</small></h3></summary>"
+        "<div class=scroll><table class=compared><thead><tr><th>case{}<tbody>\n",
+        op_class(*op.cases[0].any), escaped(op.op), op.cases.size(),
+        op.cases.size() == 1 ? "" : "s", heads(c));
     for (const ComparedCase& one : op.cases) html += compared_line(one);
     html += "</table></div></details>\n";
   }
@@ -171,21 +178,18 @@ std::string comparison_section(const Comparison& c) {
 
 std::string skipped_section(const Content& content) {
   std::string html;
-  int n = 0;
-  for (const Entry& e : content.entries) {
-    if (e.judged()) continue;
-    ++n;
+  const auto rows = content.not_run();
+  for (const Entry* e : rows)
     html += fmt::format(
         "<tr class={}><th scope=row><span class=id>{}</span><td>{}<td>{}<td class=wrap>{}\n",
-        op_class(e), escaped(e.text("case_id")), badge(e.text("status")), escaped(e.text("device")),
-        escaped(e.text("reason")));
-  }
-  if (n == 0) return {};
+        op_class(*e), breakable(e->text("case_id")), badge(e->text("status")),
+        escaped(e->text("device")), escaped(e->text("reason")));
+  if (rows.empty()) return {};
   return fmt::format(
-      "<section id=skipped><h2>Not run <small>{} rows</small></h2>\n<div "
+      "<section id=skipped><h2>Not run <small>{} row{}</small></h2>\n<div "
       "class=scroll><table><thead>"
       "<tr><th>case<th>verdict<th>device<th>reason<tbody>\n{}</table></div></section>\n",
-      n, html);
+      rows.size(), rows.size() == 1 ? "" : "s", html);
 }
 
 std::string provenance_section(const Content& content) {

@@ -40,6 +40,8 @@ void add_measured(const Row& row, std::vector<RoofLine>& roofs) {
   const std::string label = id.starts_with(op + "/") ? id.substr(5) : op.substr(5);
   std::string source = row.text("roof_source");
   if (source.empty()) source = "measured, run " + row.text("run_id");
+  if (row.text("status") != "pass") source += ", " + row.text("status");
+  if (const std::string reason = row.text("reason"); !reason.empty()) source += ": " + reason;
   auto gbps = positive(row, "roof_gbps"), gflops = positive(row, "roof_gflops");
   if (!gbps && !gflops) gbps = positive(row, "gbps"), gflops = positive(row, "gflops");
   if (gflops) roofs.push_back({RoofLine::Kind::compute, label, *gflops, true, source});
@@ -81,12 +83,16 @@ std::vector<Datasheet> read_datasheets(const std::string& path) {
 
 bool is_roof(const Row& row) { return row.text("op").starts_with("roof."); }
 
+bool sets_roof(const Row& row) {
+  const std::string status = row.text("status");
+  return is_roof(row) && (status == "pass" || status == "inconclusive");
+}
+
 std::vector<RoofLine> roofs_of(const std::string& device, const std::vector<Row>& rows,
                                const std::vector<Datasheet>& datasheets) {
   std::vector<RoofLine> roofs;
   for (const Row& row : rows)
-    if (is_roof(row) && row.text("device") == device && row.text("status") == "pass")
-      add_measured(row, roofs);
+    if (sets_roof(row) && row.text("device") == device) add_measured(row, roofs);
   for (const Datasheet& sheet : datasheets) {
     if (!matches(device, sheet.match)) continue;
     if (sheet.gbps)

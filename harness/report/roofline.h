@@ -30,7 +30,8 @@ struct Datasheet {
 // Throws BadRequest where the file cannot be read, or a value is neither empty nor above 0.
 std::vector<Datasheet> read_datasheets(const std::string& path);
 
-bool is_roof(const Row& row);  // op "roof.*"
+bool is_roof(const Row& row);    // op "roof.*"
+bool sets_roof(const Row& row);  // right, if noisy: a run's ceilings and a page's roofs are of these
 
 // Measured ones first. The first datasheet that matches counts.
 std::vector<RoofLine> roofs_of(const std::string& device, const std::vector<Row>& rows,

@@ -19,6 +19,8 @@ class Sink {
   // A row that an earlier run has written and this one counts (--resume): where the file goes on it
   // is there already, a document that is written anew has to hold it too.
   virtual void add_earlier(const Row&) {}
+  // A row that an earlier run has written and this one replaces: it goes from the file.
+  virtual void drop_earlier(const Row&) {}
   virtual void finish() {}  // the end of the run, also when a time limit ends it
 };
 
@@ -40,6 +42,7 @@ class Reports {
   void open(std::unique_ptr<Sink> sink) { sinks_.push_back(std::move(sink)); }
   void add(const Row& row);
   void add_earlier(const Row& row);
+  void drop_earlier(const Row& row);
   void finish();
 
  private:

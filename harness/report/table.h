@@ -30,7 +30,7 @@ struct Table {
 
 // Columns in any order, also others than the required ones. Throws BadRequest: the file cannot be
 // read or ends inside a quoted field, a required column is missing, a record has too few or too
-// many cells.
+// many cells. A line that is the header once more is passed over.
 Table read_table(const std::string& file, const std::vector<std::string>& required);
 
 // The number that the whole text is; none where it is something else. Inf and nan are numbers here.

@@ -88,10 +88,7 @@ std::string to_line(const Message& m) {
     json["survived"] = m.survived;
     json["judged"] = m.judged;
   }
-  if (m.kind == Message::Kind::bad_input) {
-    json["what"] = m.what;
-    json["why"] = m.why;
-  }
+  if (m.kind == Message::Kind::bad_input) json["why"] = m.why;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -103,7 +100,6 @@ std::optional<Message> from_line(const std::string& line) try {
   if (json.contains("verdict")) m.verdict = verdict_from(json["verdict"]);
   m.survived = json.value("survived", false);
   m.judged = json.value("judged", true);
-  m.what = json.value("what", "");
   m.why = json.value("why", "");
   return m;
 } catch (const std::exception&) {  // no JSON, or other members and columns

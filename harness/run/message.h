@@ -15,7 +15,7 @@ struct Message {
     begin,      // the work of `row` begins; if the child dies now, it is this row's fault
     row,        // a finished row
     there,      // `row` is already there (--resume)
-    bad_input,  // the case `what` cannot be made, because of `why`
+    bad_input,  // the case of `row` cannot be made, because of `why`
     again,      // after an error the context may be broken: the rest of the case wants a new child
     end,        // the case is through
   };
@@ -23,7 +23,7 @@ struct Message {
   Row row;
   Verdict verdict;
   bool survived = false, judged = true;
-  std::string what, why;
+  std::string why;
 };
 
 std::string to_line(const Message& message);  // without the line end

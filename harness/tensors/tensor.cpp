@@ -6,6 +6,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "harness/tensors/host_memory.h"
 #include "harness/tensors/numbers.h"
 #include "harness/tensors/walk.h"
 
@@ -20,6 +21,7 @@ class HeapStorage final : public Storage {
     void* p;
     std::memcpy(&p, data_ - sizeof p, sizeof p);
     std::free(p);
+    give_host_memory(bytes_);
   }
 
  private:
@@ -27,9 +29,13 @@ class HeapStorage final : public Storage {
     const size_t room =
         (bytes / 64 + 1) * 64;  // never empty, so that data() of an empty tensor is an address too
     if (room < bytes || room + 64 < room) throw std::bad_alloc();
+    take_host_memory(bytes);
     // Zeros that the host gives at first touch: gigabytes are not written twice, and not by one core.
     std::byte* p = static_cast<std::byte*>(std::calloc(room + 64, 1));
-    if (!p) throw std::bad_alloc();
+    if (!p) {
+      give_host_memory(bytes);
+      throw HostMemory(bytes, host_memory_bytes());
+    }
     std::byte* aligned = p + (64 - reinterpret_cast<uintptr_t>(p) % 64);
     std::memcpy(aligned - sizeof p, &p, sizeof p);  // what has to be freed; malloc aligns by 16
     return aligned;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include <fstream>
 
 #include "harness/run/execute.h"
@@ -180,6 +182,21 @@ TEST(ExitCode, CaseThatCannotBeMadeIs2AndTheSweepGoesOn) {
             (std::vector<std::string>{"error", "pass"}));
   EXPECT_EQ(run_tool("qsa-bench run --launch stream --min-time 0.01 --max-noise 1000" + sweep).code,
             2);
+}
+
+// Once a row without an op, for which a whole file was refused.
+TEST(ExitCode, CaseThatCannotBeMadeHasARowLikeAnyOther) {
+  const std::string csv = test::scratch("bad.csv");
+  for (const std::string isolate : {"", " --isolate"}) {
+    run_tool("qsa-bench run expand -a requests=-1,2 --launch stream --min-time 0.001 --csv " + csv +
+             " " + fake("right") + isolate);
+    const auto rows = test::parse_csv(test::read_file(csv));
+    EXPECT_EQ(test::column(rows, "op").at(0), "qsa.expand");
+    EXPECT_TRUE(test::has(test::column(rows, "repro").at(0),
+                          "qsa-bench run qsa.expand -a requests=-1 --seed 1 --launch stream"));
+    EXPECT_EQ(run_tool("qsa-bench compare " + csv + " " + csv).code % 3, 0);  // equal or noisy
+    std::filesystem::remove(csv);
+  }
 }
 
 TEST(ExitCode, BothWavesOfSimtInAnyOrder) {

@@ -84,6 +84,17 @@ TEST(Csv, SecondRunAppendsWithoutASecondHeader) {  // B41
   EXPECT_NE(column(rows, "run_id")[0], column(rows, "run_id")[1]);
 }
 
+TEST(Csv, TwoRunsThatBeginOneFileTogetherWriteOneHeader) {  // once two, 1 time in 40
+  for (int i = 0; i < 20; ++i) {
+    const std::string csv = scratch("together" + std::to_string(i) + ".csv");
+    const std::string run =
+        "qsa-verify run expand -a requests=1 -q " + fake("right") + " --csv " + csv;
+    run_tool(run + " & " TOOLKIT_BIN_DIR "/" + run + "; wait; true");
+    const auto ids = test::column(parse_csv(read_file(csv)), "case_id");
+    EXPECT_EQ(ids, (std::vector<std::string>(2, "qsa.expand/axes:requests=1")));
+  }
+}
+
 TEST(Csv, FileWithOtherColumnsOrHalfALineIsRefusedAndLeftAlone) {
   for (const std::string& content :
        {std::string("a,b\n1,2\n"), harness::csv_header() + "\nhalf a li"}) {
@@ -128,6 +139,9 @@ TEST(Csv, ReportOnStandardOutputIsAloneThere) {
   EXPECT_EQ(parse_csv(ran.out).size(), 2u) << ran.out;
   EXPECT_TRUE(test::has(ran.err, "PASS 1 of 1"));
   EXPECT_EQ(run_tool("qsa-verify run expand --csv - --json -").code, 2);
+  const auto twice = run_tool("qsa-verify run expand --csv " + scratch("one") + " --json " + scratch("./one"));
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_TRUE(test::has(twice.err, "two reports go to "));
 }
 
 TEST(Csv, CommaLocaleOfTheEnvironmentChangesNothing) {

@@ -33,6 +33,13 @@ TEST(Roofs, EachIsARowThatSaysHowItWasMeasured) {
   EXPECT_TRUE(has(column(rows, "repro")[0], "qsa-bench roofs -d measured:0"));
 }
 
+TEST(Roofs, HaveTheirOwnStateOfTheCache) {  // --l2 once did nothing
+  EXPECT_EQ(run_tool("qsa-bench roofs --l2 warm" + kDevice).code, 2);
+  const auto csv = test::scratch("l2.csv");
+  run_tool("qsa-bench run" + kCase + "--roofs --l2 warm" + kDevice + "--csv " + csv);
+  EXPECT_FALSE(has(column(test::parse_csv(test::read_file(csv)), "repro")[0], "--l2"));
+}
+
 TEST(Roofs, AWrongProbeIsAWrongResult) {
   const auto ran = run_tool("qsa-bench roofs" + kDevice, "MEASURED_WRONG=1");
   EXPECT_EQ(ran.code, 1) << ran.all();

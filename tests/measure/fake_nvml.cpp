@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A management library with two cards in it. The second says why its clock is low:
-// FAKE_NVML_REASONS.
+// FAKE_NVML_REASONS. With FAKE_NVML_FAILS every other question about clock and power fails.
 #include <cstdlib>
 #include <cstring>
 
 namespace {
 int cards[2];
+bool fails() {
+  static int asked = 0;
+  return std::getenv("FAKE_NVML_FAILS") && ++asked % 4 < 2;
+}
 }
 
 extern "C" {
@@ -27,11 +31,11 @@ int nvmlDeviceGetName(void* device, char* name, unsigned) {
 }
 int nvmlDeviceGetClockInfo(void*, unsigned type, unsigned* mhz) {
   *mhz = type == 1 ? 1980 : 0;
-  return 0;
+  return fails() ? 999 : 0;
 }
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
   *milliwatts = 350500;
-  return 0;
+  return fails() ? 999 : 0;
 }
 int nvmlDeviceGetTemperature(void*, unsigned, unsigned*) { return 3; }  // not supported
 int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* reasons) {

@@ -18,6 +18,7 @@ class GpuMonitorTest : public testing::Test {
   void TearDown() override { forget(); }
   static void forget() {
     ::unsetenv("FAKE_NVML_REASONS");
+    ::unsetenv("FAKE_NVML_FAILS");
     ::unsetenv("CUDA_VISIBLE_DEVICES");
   }
   static bool present(const char* device, const char* visible) {
@@ -47,6 +48,18 @@ TEST_F(GpuMonitorTest, ReadsClockAndPowerAndLeavesOutWhatTheCardDoesNotTell) {
   EXPECT_DOUBLE_EQ(monitor.readings().clock_mhz, 1980);
   EXPECT_DOUBLE_EQ(monitor.readings().power_w, 350.5);
   EXPECT_EQ(monitor.readings().temp_c, 0);
+}
+
+TEST_F(GpuMonitorTest, AReadingThatFailsIsNone) {  // once 0 MHz and 0 W in the means
+  const measure_test::Measured measured;
+  ::setenv("FAKE_NVML_FAILS", "1", 1);
+  GpuMonitor monitor(measured.device(), TOOLKIT_FAKE_NVML);
+  monitor.begin();
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(monitor.throttled());
+  EXPECT_EQ(monitor.readings().count, 4);
+  EXPECT_EQ(monitor.readings().clocks, 2);
+  EXPECT_DOUBLE_EQ(monitor.readings().clock_mhz, 1980);
+  EXPECT_DOUBLE_EQ(monitor.readings().power_w, 350.5);
 }
 
 TEST_F(GpuMonitorTest, HeatAndSupplyThrottleThePowerCapDoesNot) {

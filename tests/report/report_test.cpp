@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "browser.h"
@@ -45,7 +46,8 @@ std::string written(const std::string& name, const std::string& text) {
 
 TEST(Report, VerdictsAndFailuresComeFirst) {
   const std::string html = page(kH200 + " " + kSynthetic);
-  EXPECT_TRUE(has(html, "FAIL: 3 of 55 not passed"));
+  EXPECT_TRUE(has(html, "FAIL: 3 of 59 not passed"));  // 55 cases and 4 roofs, as in the run's last line
+  EXPECT_TRUE(has(html, "57 rows of 14 ops and 4 roofs"));
   EXPECT_LT(html.find("row 0, head 1: expected 1, got 2"), html.find("<svg"));
   EXPECT_LT(html.find("no end after 300 s"), html.find("<svg"));
   EXPECT_TRUE(has(page(kH200), "PASS 42 of 42"));
@@ -143,6 +145,112 @@ TEST(Report, ColumnsInAnyOrderAndUnknownOnes) {
   EXPECT_TRUE(has(page(file), "k&lt;512,<wbr> &quot;relu&quot;"));
 }
 
+const std::string kTimed =
+    "op,impl,case_id,device,run_id,l2,status,reason,seed,bytes,time_us_median,gbps,repro\n";
+std::string timed(const std::string& rows) { return written("timed.csv", kTimed + rows); }
+
+TEST(Report, ARoofThatFailedIsInTheVerdictAndInTheList) {  // once a green PASS without a trace of it
+  const std::string file = timed(
+      "qsa.expand,p,qsa.expand/a,D,r,cold,pass,,1,1000,2,0.5,\n"
+      "roof.read,p,roof.read/stream,D,r,cold,fail,expected the sum,,1000,1,1,qsa-bench roofs\n");
+  EXPECT_TRUE(has(page(file), "FAIL: 1 of 2 not passed"));
+  const std::string md = markdown(file);
+  EXPECT_TRUE(has(md, "FAIL: 1 of 2 not passed"));
+  EXPECT_TRUE(has(md, "- **fail** `roof.read/stream` [p on D]\n  - expected the sum\n  - `qsa-bench roofs`"));
+  EXPECT_TRUE(has(md, "| D | roof unknown |"));
+}
+
+TEST(Report, ANoisyRoofIsARoofHereAsInTheRun) {
+  const std::string md = markdown(timed(
+      "qsa.expand,p,qsa.expand/a,D,r,cold,pass,,1,1000,2,0.5,\n"
+      "roof.read,p,roof.read/stream,D,r,cold,inconclusive,noise 9 %,,1000,1,1,\n"));
+  EXPECT_TRUE(has(md, "INCONCLUSIVE: 1 of 2 not passed"));
+  EXPECT_TRUE(has(md, "| D | read/stream | measured | 1.00 GB/s | measured, run r, inconclusive: noise 9 % |"));
+  EXPECT_TRUE(has(md, "| 50.0 % |"));
+}
+
+TEST(Report, WhatAPassedRowSaysOfItsMeasuringIsShown) {
+  const std::string file =
+      timed("qsa.expand,p,qsa.expand/a,D,r,cold,pass,7 throttled samples discarded,1,1000,2,0.5,\n");
+  EXPECT_TRUE(has(page(file), "<small class=why>7 throttled samples discarded</small>"));
+  EXPECT_TRUE(has(markdown(file), "| pass: 7 throttled samples discarded |"));
+}
+
+TEST(Report, RowsWithoutASeedDoNotMakeItSeveral) {
+  const std::string md = markdown(timed(
+      "roof.read,p,roof.read/stream,D,r,cold,pass,,,1000,1,1,\n"
+      "qsa.expand,p,qsa.expand/a,D,r,cold,pass,,7,1000,2,0.5,\n"));
+  EXPECT_TRUE(has(md, "| 7 |"));
+  EXPECT_FALSE(has(md, "several"));
+}
+
+TEST(Report, TheWorstStandsFirstAndAnImpossibleRowSaysWhy) {
+  const std::string md = markdown(timed(
+      "qsa.expand,p,qsa.expand/a,D,r,cold,impossible,,1,1000,2,0.5,\n"
+      "qsa.expand,p,qsa.expand/b,D,r,cold,timeout,too slow,1,,,,\n"
+      "qsa.expand,p,qsa.expand/c,D,r,cold,fail,wrong,1,,,,\n"));
+  EXPECT_LT(md.find("**fail**"), md.find("**timeout**"));
+  EXPECT_LT(md.find("**timeout**"), md.find("**impossible**"));
+  EXPECT_TRUE(has(md, "  - faster than its run thinks possible\n"));
+}
+
+TEST(Report, ACommandOfTheMarkdownCanBeCopied) {
+  const std::string md =
+      markdown(timed("qsa.expand,p,qsa.expand/a|b,D,r,cold,fail,,1,,,,qsa-bench run -f 'a|b'\n"));
+  EXPECT_TRUE(has(md, "  - `qsa-bench run -f 'a|b'`"));
+  EXPECT_TRUE(has(md, "| `a\\|b` |"));  // in a table the bar has to be escaped
+}
+
+TEST(Report, AxesEndWhereNoMachineGoes) {
+  const std::string html = page(timed(
+      "qsa.expand,p,qsa.expand/a,D,r,cold,pass,,1,1000,2,1e300,\n"
+      "qsa.expand,p,qsa.expand/b,D,r,cold,pass,,1,1000,2,1e-300,\n"));
+  EXPECT_LT(count(html, "class=\"grid\""), 30u);
+  EXPECT_EQ(count(html, "<circle "), 2u);
+}
+
+TEST(Report, AHeaderInTheMiddleIsPassedOver) {
+  const std::string row = "qsa.expand,p,qsa.expand/a,D,r,cold,pass,,1,1000,2,0.5,\n";
+  EXPECT_TRUE(has(markdown(timed(row + kTimed + row)), "PASS 2 of 2"));
+}
+
+TEST(Report, LabelsOfRoofsLieOverTheMarks) {
+  const std::string html = page(kSynthetic);
+  const size_t figure = html.find("<svg class=roofline"), end = html.find("</svg>", figure);
+  EXPECT_GT(html.find("class=\"rl", figure), html.rfind("<circle", end));
+}
+
+TEST(Report, WritesOverNoInputAndNoOtherReport) {
+  const std::string file = timed("qsa.expand,p,qsa.expand/a,D,r,cold,pass,,1,1000,2,0.5,\n");
+  const std::string before = read_file(file), other = scratch("other");
+  const auto refused = [](const std::string& words, const std::string& why) {
+    const auto ran = run_tool("qsa-bench report " + words);
+    EXPECT_EQ(ran.code, 2) << words << ran.all();
+    EXPECT_TRUE(has(ran.err, why));
+  };
+  refused(file + " --html " + file, "is read, and would be written over");
+  refused(file + " --md " + scratch("./timed.csv"), "is read, and would be written over");
+  refused(file + " --md " + other + " --html " + other, "two reports go to " + other);
+  refused(file + " --md - --html -", "two reports go to standard output");
+  refused(file + " --md ''", "expected a file, or - for standard output");
+  refused(file + " " + file + " --md -", "given twice");
+  EXPECT_EQ(read_file(file), before);
+}
+
+// A limit on the file's size (in blocks of 512 bytes) stands for a disk that is full.
+TEST(Report, AFullDiskLeavesTheOldPageAndNoHalfOfANewOne) {
+  const std::string html = scratch("full.html");
+  page(kSynthetic, "full.html");
+  const std::string before = read_file(html);
+  const auto ran = run_tool("qsa-bench report " + kH200 + " --html " + html, "trap '' XFSZ; ulimit -f 9;");
+  EXPECT_EQ(ran.code, 2) << ran.all();
+  EXPECT_EQ(count(ran.err, "cannot be written"), 1u) << ran.err;
+  EXPECT_EQ(read_file(html), before);
+  const std::string fresh = scratch("fresh.html");
+  EXPECT_EQ(run_tool("qsa-bench report " + kH200 + " --html " + fresh, "trap '' XFSZ; ulimit -f 9;").code, 2);
+  EXPECT_FALSE(std::filesystem::exists(fresh));
+}
+
 TEST(Report, BadInputIsNamed) {
   const auto err = [](const std::string& words) {
     const auto ran = run_tool("tq-bench report " + words);
@@ -154,6 +262,16 @@ TEST(Report, BadInputIsNamed) {
   EXPECT_TRUE(has(err(written("peer.csv", "op,shape\na,b\n") + " --md -"), "no column 'case_id'"));
   EXPECT_TRUE(has(err(written("short.csv", "op,case_id,status\na,b\n") + " --md -"),
                   "short.csv:2: 2 cells, the header has 3"));
+  const auto row = [&](const std::string& status, const std::string& median) {
+    return err(timed("qsa.expand,p,qsa.expand/a,D,r,cold," + status + ",,1,1000," + median + ",,\n") +
+               " --md -");
+  };
+  EXPECT_TRUE(has(row("great", "1"), "timed.csv:2: unknown status 'great'; expected pass, fail"));
+  EXPECT_TRUE(has(row("", "1"), "timed.csv:2: unknown status ''"));
+  for (const std::string median : {"-5", "nan", "inf"})
+    EXPECT_TRUE(has(row("pass", median),
+                    "timed.csv:2: time_us_median: expected a number from 0 on, got '" + median + "'"));
+  EXPECT_TRUE(has(row("pass", "soon"), "timed.csv:2: time_us_median: expected a number, got 'soon'"));
   // A line end within quotes is a part of the cell, and lines count on.
   EXPECT_TRUE(has(err(written("lines.csv", "op,case_id,status\na,\"b\nc\",d\ne,f\n") + " --md -"),
                   "lines.csv:4: 2 cells, the header has 3"));

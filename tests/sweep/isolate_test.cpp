@@ -160,7 +160,7 @@ TEST(Isolate, FailFastStopsAtTheCrash) {
 }
 
 TEST(Message, KeepsNumbersThatJsonCannot) {
-  harness::Message m{harness::Message::Kind::row, {}, {}, true, false, {}, {}};
+  harness::Message m{harness::Message::Kind::row, {}, {}, true, false, {}};
   m.row.set("case_id", std::string("a,\"b\""));
   m.row.set("seed", int64_t{7});
   m.row.set("gbps", std::numeric_limits<double>::infinity());

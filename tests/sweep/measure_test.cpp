@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "run_tool.h"
 
@@ -44,6 +46,30 @@ int measure(const std::string& environment, const std::string& arguments) {
                                   arguments + " >" + scratch("measured") + " 2>&1")
                                      .c_str());
   return WEXITSTATUS(status);
+}
+
+// The script of a step of the workflow, as its runner calls it.
+int run_step(const std::string& name, const std::string& folder) {
+  std::istringstream workflow(read_file(TOOLKIT_SOURCE_DIR "/examples/ci/github-actions.yml"));
+  std::string line;
+  while (std::getline(workflow, line) && line.find("- name: " + name) == std::string::npos) {
+  }
+  while (std::getline(workflow, line) && line.find("run: ") == std::string::npos) {
+  }
+  std::ofstream(folder + "/step.sh") << line.substr(line.find("run: ") + 5) << "\n";
+  return WEXITSTATUS(std::system(("cd " + folder + " && bash -e step.sh").c_str()));
+}
+
+TEST(Ci, NoisyRowsDoNotEndTheJobBeforeTheyAreCompared) {
+  const std::string folder = scratch("ci"), script = folder + "/scripts/measure.sh";
+  std::filesystem::create_directories(folder + "/scripts");
+  std::ofstream(script) << "#!/bin/sh\nexit $EXIT\n";
+  chmod(script.c_str(), 0755);
+  for (const auto& [exit, expected] : {std::pair{"3", 0}, {"0", 0}, {"1", 1}, {"5", 1}, {"77", 1}}) {
+    setenv("EXIT", exit, 1);
+    EXPECT_EQ(run_step("Bench", folder), expected) << exit;
+  }
+  unsetenv("EXIT");
 }
 
 size_t count(const std::string& text, const std::string& part) {

@@ -141,6 +141,73 @@ TEST(Resume, DocumentsHoldAllRows) {
   EXPECT_TRUE(has(second, first.substr(begin, end - begin)));
 }
 
+// What a wider limit may let through is tried again, in the place of its row; the same limit would
+// only be met again.
+TEST(Resume, ATimeoutIsTriedAgainUnderALongerLimitOnly) {
+  for (const std::string isolate : {"", " --isolate"}) {
+    const std::string csv = scratch("patience" + isolate + ".csv");
+    const std::string sweep = "qsa-verify run expand -a requests=3:5 --resume --csv '" + csv + "' " +
+                              fake("fourth-hangs") + isolate + " --timeout ";
+    EXPECT_EQ(run_tool(sweep + "1").code, 5);
+    const auto same = run_tool(sweep + "1");
+    EXPECT_EQ(same.code, 5) << same.all();
+    EXPECT_TRUE(has(same.out, "resumed: "));
+    const auto statuses = [&] { return column(parse_csv(read_file(csv)), "status"); };
+    EXPECT_EQ(statuses(), (Words{"pass", "timeout", "pass"}));
+    const auto longer = run_tool(sweep + "2");
+    EXPECT_EQ(longer.code, 5) << longer.all();
+    const auto rows = parse_csv(read_file(csv));
+    EXPECT_EQ(column(rows, "status"), (Words{"pass", "pass", "timeout"}));
+    EXPECT_TRUE(has(column(rows, "reason")[2], "did not end within 2 s"));
+    // A kernel that has been repaired since.
+    std::string text = read_file(csv);
+    for (size_t at; (at = text.find("fourth-hangs")) != std::string::npos;) text.replace(at, 12, "right");
+    std::ofstream(csv) << text;
+    const auto repaired = run_tool("qsa-verify run expand -a requests=3:5 --resume --csv '" + csv +
+                                   "' " + fake("right") + isolate + " --timeout 60");
+    EXPECT_EQ(repaired.code, 0) << repaired.all();
+    EXPECT_EQ(statuses(), (Words{"pass", "pass", "pass"}));
+  }
+}
+
+TEST(Resume, WhatWasTooLargeIsTriedAgainWithALargerShareOnly) {
+  const std::string csv = scratch("share.csv");
+  const std::string sweep = "qsa-verify run expand -f /decode --resume --csv " + csv + " " +
+                            fake("right") + " --mem-fraction ";
+  EXPECT_EQ(run_tool(sweep + "1e-9").code, 77);
+  EXPECT_EQ(run_tool(sweep + "1e-9").code, 77);
+  EXPECT_EQ(column(parse_csv(read_file(csv)), "status"), Words{"skip"});
+  EXPECT_EQ(run_tool(sweep + "0.5").code, 0);
+  EXPECT_EQ(column(parse_csv(read_file(csv)), "status"), Words{"pass"});
+}
+
+TEST(Resume, AnUnknownStatusIsRefusedAndAddsNoRow) {
+  const std::string csv = scratch("unknown.csv");
+  const std::string sweep = "qsa-verify run expand -a requests=1 --csv " + csv + " " + fake("right");
+  EXPECT_EQ(run_tool(sweep).code, 0);
+  std::string text = read_file(csv);
+  text.replace(text.find(",pass,"), 6, ",great,");
+  std::ofstream(csv) << text;
+  const auto ran = run_tool(sweep + " --resume");
+  EXPECT_EQ(ran.code, 2) << ran.all();
+  EXPECT_TRUE(has(ran.err, "unknown.csv:2: unknown status 'great'"));
+  EXPECT_EQ(read_file(csv), text);
+}
+
+TEST(Resume, ADumpIsTimedAgainInAnotherWay) {  // once its row lacked how it was measured
+  const std::string csv = scratch("dump.csv");
+  const std::string sweep = "qsa-bench run expand --load " TOOLKIT_SOURCE_DIR
+                            "/datasets/golden/qsa.expand/decode.safetensors --launch stream "
+                            "--max-noise 100000 --resume --csv " +
+                            csv + " " + fake("right") + " --min-time ";
+  for (const std::string seconds : {"0.001", "0.001", "0.002"})
+    EXPECT_EQ(run_tool(sweep + seconds).code, 0);
+  const auto repros = column(parse_csv(read_file(csv)), "repro");
+  ASSERT_EQ(repros.size(), 2u);
+  EXPECT_TRUE(has(repros[0], " --launch stream --min-time 0.001 --max-noise 100000 -d fake"));
+  EXPECT_TRUE(has(repros[1], " --min-time 0.002 "));
+}
+
 TEST(Resume, NeedsAFile) {
   const auto ran = run_tool("qsa-verify run expand --resume " + fake("right"));
   EXPECT_EQ(ran.code, 2);
@@ -156,9 +223,52 @@ TEST(Memory, CaseThatDoesNotFitIsASkipWithBothNumbers) {
   EXPECT_EQ(small.code, 77) << small.all();
 }
 
+// The caches of 20 million tokens are 66 GiB; the case of 64 goes on.
+TEST(Memory, CaseBeyondTheHostIsASkipAndTheSweepGoesOn) {
+  const std::string limit = "ulimit -v 3000000;", sweep = " attend -a ctx=20000000,64 -d simt ";
+  for (const std::string isolate : {"", " --isolate"}) {
+    const auto ran = run_tool("qsa-verify run" + sweep + isolate + " -v --csv -", limit);
+    EXPECT_EQ(ran.code, 0) << ran.all();
+    const auto rows = parse_csv(ran.out);
+    EXPECT_EQ(column(rows, "status").front(), "skip");
+    EXPECT_EQ(column(rows, "status").back(), "pass");
+    EXPECT_TRUE(has(column(rows, "reason").front(), "needs 66.2 GiB of 2.86 GiB of this host's memory"));
+  }
+  EXPECT_EQ(run_tool("qsa-bench run attend -a ctx=20000000 -d simt", limit).code, 77);
+  const auto dry = run_tool("qsa-bench run" + sweep + "--dry-run", limit);
+  EXPECT_EQ(dry.code, 0) << dry.all();
+  EXPECT_TRUE(has(dry.out, "ctx=20000000  skip: needs 66.2 GiB"));
+  EXPECT_TRUE(has(dry.out, "qsa.attend/axes:ctx=64  bytes="));
+}
+
+TEST(Memory, MakingACaseIsUnderTheTimeLimit) {  // a page table of 400 million entries
+  const std::string csv = scratch("making.csv");
+  const std::string sweep =
+      "qsa-bench run attend -a ctx=100000000 -a requests=64 -d simt --timeout 1 --resume --csv " + csv;
+  const auto ran = run_tool(sweep);
+  EXPECT_EQ(ran.code, 5) << ran.all();
+  EXPECT_TRUE(has(ran.out, "TIMEOUT qsa.attend/axes:requests=64,ctx=100000000 [simt]"));
+  EXPECT_EQ(run_tool(sweep + " --timeout 0.5").code, 5) << "and is not made again";
+  EXPECT_EQ(lines_of(csv), 2);
+}
+
 TEST(Memory, DryRunSaysWhatACaseTakes) {
   const auto ran = run_tool("qsa-verify run expand -f /decode --dry-run");
   EXPECT_TRUE(has(ran.out, " memory_bytes="));
+}
+
+// It draws no numbers, but what a step moves hangs on them.
+TEST(Memory, DryRunCountsTheBytesOfTheRun) {
+  for (const std::string selection :
+       {"step -f 'prefill|mixed'", "attend -f /decode", "topk", "expand -f hostile"}) {
+    const auto rows = parse_csv(run_tool("qsa-verify run " + selection + " -d simt -q --csv -").out);
+    const auto dry = run_tool("qsa-verify run " + selection + " --dry-run").out;
+    ASSERT_GT(rows.size(), 1u) << selection;
+    for (size_t i = 0; i + 1 < rows.size(); ++i)
+      if (!column(rows, "bytes")[i].empty()) {
+        EXPECT_TRUE(has(dry, column(rows, "case_id")[i] + "  bytes=" + column(rows, "bytes")[i] + " "));
+      }
+  }
 }
 
 // What a terminal gets when the program's standard error is one.
