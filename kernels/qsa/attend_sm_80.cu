@@ -301,18 +301,17 @@ attend_kernel(Plan plan, AttendParams p) {
     }
   }
   device::sync_block();
-  static_assert(kThreads % kQuads == 0, "a thread keeps its dimensions");
-  const int dim = thread % kQuads * 4;
-  const float* of_first =
-      reinterpret_cast<const float*>(queries + At::kRings) + thread / kQuads * At::kPitch + dim;
   DEVICE_ROLLED
-  for (int head = thread / kQuads; head < plan.group; head += kThreads / kQuads) {
+  for (int i = thread; i < plan.group * kQuads; i += kThreads) {
+    const int head = i / kQuads, dim = i % kQuads * 4;
+    const float* const of_first = reinterpret_cast<const float*>(queries + At::kRings);
     Four sum{};
     DEVICE_UNROLL
     for (int w = 0; w < kWaves; ++w)
-      add(sum, *reinterpret_cast<const Four*>(of_first + w * kSlots * At::kSlot * 4),
+      add(sum,
+          *reinterpret_cast<const Four*>(of_first + w * kSlots * At::kSlot * 4 + head * At::kPitch +
+                                         dim),
           of_waves[w * kHeads + head].top);
-    of_first += kThreads / kQuads * At::kPitch;
     if (plan.splits > 1)
       *reinterpret_cast<Four*>(plan.partial + (at_split + head) * kDims + dim) = sum;
     else
