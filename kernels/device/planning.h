@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <string>
 
 #include "toolkit/plugin.h"
@@ -20,6 +21,12 @@ struct Planning {
 inline const Planning*& planning() {
   static thread_local const Planning* current = nullptr;
   return current;
+}
+
+// 90 of "sm_90"; 0 where the planned device is no NVIDIA GPU.
+inline int planned_sm() {
+  const std::string arch = planning()->device->arch;
+  return arch.starts_with("sm_") ? std::atoi(arch.c_str() + 3) : 0;
 }
 
 class PlanningScope {

@@ -36,7 +36,7 @@ attend_kernel(Plan plan, AttendParams p) {
   const int lane = device::lane(), wave = device::wave(), thread = device::thread();
   const int group = lane / 4, member = lane % 4;  // of the fragments
   Chunk* const ring = queries + At::kRings + wave * kSlots * At::kSlot;
-  device::let_next_launch_start();  // the merge, which waits for the end of this one
+  device::allow_next();  // the merge, which waits for the end of this one
   const int block = device::block_x();
   int unit = int(plan.by_splits(uint32_t(block)));
   const int split = block - unit * plan.splits;
@@ -399,7 +399,7 @@ void launch_kernel(const AttendParams& p, const Plan& plan, void* stream) {
 
 template <class T, int kMergeDims, int kPerSlice>
 void launch_merge_kernel(const AttendParams& p, const Plan& plan, void* stream) {
-  device::launch_early(merge_splits_kernel<T, kMergeDims, kPerSlice>,
+  device::launch_overlapping(merge_splits_kernel<T, kMergeDims, kPerSlice>,
                        blocks(p.q.size[0] * p.q.size[1] * (p.q.size[2] / kMergeDims)), kThreads, 0,
                        stream, plan, p);
 }

@@ -70,7 +70,7 @@ merge_splits_kernel(Plan plan, AttendParams p) {
 
   DEVICE_ROLLED
   for (int pass = 0; pass < 2; ++pass) {
-    if (pass == 1) device::wait_for_launch_before();
+    if (pass == 1) device::wait_for_previous();
     const int splits = pass == 1 ? plan.splits : 0;
     Statistics of[kPerLane];
     Four ahead[kPerSlice];

@@ -153,10 +153,15 @@ ScoreParams score_params(const toolkit::Args& args) {
   return p;
 }
 
-constinit Launch<ScoreParams> tuned_score{};  // before any file's start-up code runs
+// Before any file's start-up code runs.
+constinit Launch<ScoreParams> tuned_score{}, score_of_pages{};
 
 void launch_score(const ScoreParams& p, void* stream) {
   device::Carver nothing(nullptr);
+  try {
+    if (score_of_pages.launch) return score_of_pages.launch(p, nothing, stream);
+  } catch (const device::Unsupported&) {
+  }
   launch_best(tuned_score, kPortable, p, nothing, stream);
 }
 

@@ -100,6 +100,14 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
   float* logits = static_cast<float*>(p.logits.data) + times(first_row, p.logits.stride[0]);
   const int pitch = int(p.logits.stride[0]);
 
+  // Inside select the scores are read again soon: those stay in the L2 as long as others do.
+  const auto put = [&](float* to, const Four& scores) {
+    if (p.fill)
+      device::store_once16(to, scores);
+    else
+      device::store16(to, scores);
+  };
+
   // Finds the run that starts at a row and fills what none of its rows sees.
   const auto enter = [&](int begin) {
     Run run{begin, begin, 0, INT32_MAX};
@@ -132,7 +140,7 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
           float* to = logits + int64_t{row} * pitch + c;
           const float low = -device::infinity();
           if (packed)
-            *reinterpret_cast<Four*>(to) = {low, low, low, low};
+            put(to, Four{low, low, low, low});
           else
             *to = low;
         }
@@ -208,9 +216,8 @@ score_tile_kernel(ScoreParams p, Dividers divide, float inverse, bool packed) {
         if (whole) {
           DEVICE_UNROLL
           for (int h = 0; h < kRuns; ++h)
-            *reinterpret_cast<Four*>(to + 16 * h) = {sum[4 * h] * inverse, sum[4 * h + 1] * inverse,
-                                                     sum[4 * h + 2] * inverse,
-                                                     sum[4 * h + 3] * inverse};
+            put(to + 16 * h, Four{sum[4 * h] * inverse, sum[4 * h + 1] * inverse,
+                                  sum[4 * h + 2] * inverse, sum[4 * h + 3] * inverse});
         } else {
           const int seen = visible[row];
           DEVICE_UNROLL

@@ -3,9 +3,8 @@
 
 #include <type_traits>
 
-#include "device/nvidia.h"
-
 #include "device/launch.h"
+#include "device/nvidia.h"
 #include "probe_contract.h"
 
 namespace conformance {
@@ -108,20 +107,59 @@ DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   *o++ = bit_cast<uint32_t>(device::saturate(bit_cast<float>(a)));
   *o++ = device::pack_e4m3fn(bit_cast<float>(a), bit_cast<float>(b));
   *o++ = device::e4m3fn_to_f16x2(a);
+  *o++ = device::pack_e4m3fn_pair<f16>(a);
+  *o++ = device::pack_e4m3fn_pair<bf16>(a);
+  *o++ = device::lookup32(a, b);
   *o++ = bit_cast<uint32_t>(device::exp2_fast(bit_cast<float>(a)));
   *o++ = bit_cast<uint32_t>(device::rsqrt_fast(bit_cast<float>(a)));
+  *o++ = bit_cast<uint32_t>(device::reciprocal_fast(bit_cast<float>(a)));
+}
+
+// Pieces by bulk copies, two ahead, and out again.
+DEVICE_KERNEL(device::kWave) bulk_copies(const uint32_t* in, uint32_t* out) {
+  DEVICE_SHARED(uint32_t, ring, 2 * 64);
+  DEVICE_SHARED(device::BulkBarrier, barriers, 2);
+  const int lane = device::lane();
+  const auto barrier = [&](int i) {
+    return device::shared_address(device::data(barriers)) +
+           uint32_t(i % 2) * uint32_t(sizeof(device::BulkBarrier));
+  };
+  const auto slot = [&](int i) {
+    return device::shared_address(device::data(ring)) + uint32_t(i % 2) * 256;
+  };
+  if (lane < 2) device::bulk_begin(barrier(lane));
+  device::bulk_begun();
+  device::sync_wave();
+  const auto put = [&](int i) {
+    if (i >= kBulkPieces || lane != i) return;
+    device::bulk_announce(barrier(i), 256);
+    device::bulk_copy(slot(i), in + i * 64, 128, barrier(i), device::l2_evict_first());
+    device::bulk_copy(slot(i) + 128, in + i * 64 + 32, 128, barrier(i), device::l2_evict_first());
+  };
+  put(0);
+  put(1);
+  device::sync_wave();
+  for (int i = 0; i < kBulkPieces; ++i) {
+    device::bulk_wait(barrier(i), uint32_t(i / 2 % 2));
+    if (lane < 16)
+      device::store_once16(out + i * 64 + lane * 4,
+                           device::load_shared16(slot(i) + uint32_t(lane) * 16));
+    device::sync_wave();
+    put(i + 2);
+    device::sync_wave();
+  }
 }
 
 // Lets the next launch start at once, and is slow to write what that one reads.
 DEVICE_KERNEL(kThreads) slow_launch(const uint32_t* in, uint32_t* out) {
-  device::let_next_launch_start();
+  device::allow_next();
   const int i = device::block_x() * kThreads + device::thread();
   uint32_t x = in[i];
   for (int step = 0; step < kSlowSteps; ++step) x = x * 1664525 + 1013904223 + (x >> 16);
   out[i] = x;
 }
 DEVICE_KERNEL(kThreads) launch_behind(const uint32_t*, uint32_t* out) {
-  device::wait_for_launch_before();
+  device::wait_for_previous();
   const int i = device::block_x() * kThreads + device::thread();
   out[kOverlapping + i] = out[kOverlapping - 1 - i];
 }
@@ -144,9 +182,12 @@ struct NvidiaProbeOp {
         return launch(multiplied<device::f16>);
       case kBitsAndHalves:
         return launch(bits_and_halves, kValues / kThreads, kThreads);
+      case kBulkCopies:
+        if (!device::hopper_or_later()) throw device::Unsupported("because it is below sm_90");
+        return launch(bulk_copies);
       case kOverlappedLaunches:
         launch(slow_launch, kOverlapping / kThreads, kThreads);
-        return device::launch_early(launch_behind, device::Grid{kOverlapping / kThreads}, kThreads,
+        return device::launch_overlapping(launch_behind, device::Grid{kOverlapping / kThreads}, kThreads,
                                     0, call.stream, call.tensor("in").data<const uint32_t>(),
                                     call.tensor("out").data<uint32_t>());
     }

@@ -47,6 +47,16 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 DEVICE_FUNCTION void sync_block() { __syncthreads(); }
 DEVICE_FUNCTION void sync_wave() { __syncwarp(kAllLanes); }
 DEVICE_FUNCTION void fence() { __threadfence(); }
+DEVICE_FUNCTION void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+DEVICE_FUNCTION void allow_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 // Bits.
 template <class To, class From>

@@ -43,28 +43,41 @@ inline int multiprocessors() {
                               planning() ? planning()->device->multiprocessors : 0));
 }
 inline int64_t shared_bytes_of_block() {
-  return device_attribute(
-      cudaDevAttrMaxSharedMemoryPerBlockOptin,
-      planning() ? int64_t(planning()->device->shared_bytes_per_block) : 0);
+  return device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                          planning() ? int64_t(planning()->device->shared_bytes_per_block) : 0);
+}
+
+// Whether kernels can overlap (launch_overlapping) and copy in bulk (device/nvidia.h): from sm_90
+// on.
+inline bool hopper_or_later() {
+  return device_attribute(cudaDevAttrComputeCapabilityMajor, planning() ? planned_sm() / 10 : 0) >=
+         9;
+}
+constexpr bool compiled_for(int arch) {
+#if defined(__CUDA_ARCH_LIST__)
+  for (const int one : {__CUDA_ARCH_LIST__})
+    if (one == arch) return true;
+#endif
+  return arch == 0;
+}
+inline bool has_warpgroups() {
+  if (!compiled_for(900)) return false;
+  if (planning()) return std::string(planning()->device->arch) == "sm_90";
+  return device_attribute(cudaDevAttrComputeCapabilityMajor, 0) == 9;
 }
 
 inline void copy_memory(void* to, const void* from, size_t bytes, void* stream) {
   if (planning()) return;
-  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                                            static_cast<cudaStream_t>(stream));
+  const cudaError_t error =
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream));
   if (error == cudaSuccess) return;
   cudaGetLastError();
   throw LaunchError(std::string("a copy within the device: ") + cudaGetErrorName(error) + " (" +
                     cudaGetErrorString(error) + ")");
 }
 
-inline bool overlaps_launches() {
-  return device_attribute(cudaDevAttrComputeCapabilityMajor, 0) >= 9;
-}
-
-// Enqueues kernel(arguments...) and returns. `early`: see launch_early.
 template <class... Params, class... Arguments>
-void launch_either(bool early, void (*kernel)(Params...), Grid grid, int threads,
+void launch_kernel(bool overlapping, void (*kernel)(Params...), Grid grid, int threads,
                    size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
   static_assert(sizeof...(Params) == sizeof...(Arguments),
                 "a kernel is launched with all of its parameters");
@@ -88,17 +101,18 @@ void launch_either(bool early, void (*kernel)(Params...), Grid grid, int threads
   const cudaError_t error = std::apply(
       [&](auto&... value) {
         void* pointers[] = {static_cast<void*>(&value)..., nullptr};
-        cudaLaunchConfig_t config{};
-        config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
-                              static_cast<unsigned>(grid.z));
-        config.blockDim = dim3(static_cast<unsigned>(threads));
-        config.dynamicSmemBytes = dynamic_shared_bytes;
-        config.stream = static_cast<cudaStream_t>(stream);
+        const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                          static_cast<unsigned>(grid.z));
         cudaLaunchAttribute overlap{};
         overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         overlap.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config{};
+        config.gridDim = blocks;
+        config.blockDim = dim3(static_cast<unsigned>(threads));
+        config.dynamicSmemBytes = dynamic_shared_bytes;
+        config.stream = static_cast<cudaStream_t>(stream);
         config.attrs = &overlap;
-        config.numAttrs = early && overlaps_launches() ? 1 : 0;
+        config.numAttrs = overlapping ? 1 : 0;
         return cudaLaunchKernelExC(&config, entry, pointers);
       },
       values);
@@ -106,20 +120,17 @@ void launch_either(bool early, void (*kernel)(Params...), Grid grid, int threads
     launch_failed(entry, "not launched", error, grid, threads, dynamic_shared_bytes);
 }
 
+// Enqueues kernel(arguments...) and returns.
 template <class... Params, class... Arguments>
 void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
             void* stream, Arguments&&... arguments) {
-  launch_either(false, kernel, grid, threads, dynamic_shared_bytes, stream,
+  launch_kernel(false, kernel, grid, threads, dynamic_shared_bytes, stream,
                 std::forward<Arguments>(arguments)...);
 }
-
-// The same for a kernel that may start as soon as every block of the launch before has called
-// let_next_launch_start() or has ended, and calls wait_for_launch_before() before it touches memory
-// that others use.
 template <class... Params, class... Arguments>
-void launch_early(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
-                  void* stream, Arguments&&... arguments) {
-  launch_either(true, kernel, grid, threads, dynamic_shared_bytes, stream,
+void launch_overlapping(void (*kernel)(Params...), Grid grid, int threads,
+                        size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
+  launch_kernel(hopper_or_later(), kernel, grid, threads, dynamic_shared_bytes, stream,
                 std::forward<Arguments>(arguments)...);
 }
 

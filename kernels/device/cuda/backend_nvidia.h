@@ -7,18 +7,6 @@ namespace device {
 // Barriers.
 DEVICE_FUNCTION bool sync_block_any(bool b) { return __syncthreads_or(b) != 0; }
 
-// Launches that overlap.
-DEVICE_FUNCTION void let_next_launch_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-DEVICE_FUNCTION void wait_for_launch_before() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // Matrices.
 DEVICE_FUNCTION void multiply_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint32_t b) {
   asm volatile(
@@ -55,6 +43,10 @@ DEVICE_FUNCTION uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t sel
 }
 DEVICE_FUNCTION uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
   return __funnelshift_r(low, high, shift);
+}
+template <class T>
+DEVICE_FUNCTION T lookup32(T v, uint32_t index) {  // the instruction looks at 5 bits
+  return bit_cast<T>(__shfl_sync(kAllLanes, bit_cast<unsigned>(v), static_cast<int>(index)));
 }
 
 // Pairs of halves.
@@ -127,6 +119,18 @@ DEVICE_FUNCTION uint32_t pack_e4m3fn(float low, float high) {
   return encode_e4m3fn(low) | static_cast<uint32_t>(encode_e4m3fn(high)) << 8;
 #endif
 }
+// The same of a pair of halves.
+template <class T>
+DEVICE_FUNCTION uint32_t pack_e4m3fn_pair(uint32_t pair) {
+#if __CUDA_ARCH__ >= 890
+  if constexpr (std::is_same_v<T, f16>) {
+    uint16_t out;
+    asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(out) : "r"(pair));
+    return out;
+  }
+#endif
+  return pack_e4m3fn(low_half<T>(pair), high_half<T>(pair));
+}
 
 // Math.
 DEVICE_FUNCTION float saturate(float x) { return ::__saturatef(x); }
@@ -139,6 +143,12 @@ DEVICE_FUNCTION float exp2_fast(float x) {
 DEVICE_FUNCTION float rsqrt_fast(float x) {
   float out;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
+DEVICE_FUNCTION float reciprocal_fast(float x) {
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
   return out;
 }
 
@@ -165,6 +175,15 @@ DEVICE_FUNCTION void store16(void* global, const T& value) {
   static_assert(sizeof(T) == 16);
   const uint4 words = bit_cast<uint4>(value);
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
+// A store of what this kernel does not read again: its line leaves the L2 first.
+template <class T>
+DEVICE_FUNCTION void store_once16(void* global, const T& value) {
+  static_assert(sizeof(T) == 16);
+  const uint4 words = bit_cast<uint4>(value);
+  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words.x),
                "r"(words.y), "r"(words.z), "r"(words.w)
                : "memory");
 }
@@ -215,6 +234,57 @@ DEVICE_FUNCTION Words4 load_once16_of_line(const void* global) {
                : "=r"(w.x[0]), "=r"(w.x[1]), "=r"(w.x[2]), "=r"(w.x[3])
                : "l"(global));
   return w;
+}
+
+DEVICE_FUNCTION Words4 load_shared16(SharedAddress a) {
+  Words4 w;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(w.x[0]), "=r"(w.x[1]), "=r"(w.x[2]), "=r"(w.x[3])
+               : "r"(a)
+               : "memory");
+  return w;
+}
+
+// Bulk copies. Nothing of this below sm_90: host code asks device::copies_in_bulk().
+struct BulkBarrier {
+  uint64_t state;
+};
+DEVICE_FUNCTION void bulk_begin(SharedAddress barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier) : "memory");
+#endif
+}
+DEVICE_FUNCTION void bulk_begun() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+DEVICE_FUNCTION void bulk_announce(SharedAddress barrier, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+#endif
+}
+DEVICE_FUNCTION void bulk_copy(SharedAddress to, const void* global, uint32_t bytes,
+                               SharedAddress barrier, uint64_t policy) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(global), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+#endif
+}
+DEVICE_FUNCTION void bulk_wait(SharedAddress barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t done = 0;
+  while (!done)
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+#endif
 }
 
 }  // namespace device

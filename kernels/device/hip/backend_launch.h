@@ -25,4 +25,10 @@ void launch(void (*)(Params...), Grid, int, size_t, void*, Arguments&&...) {
   throw LaunchError("the hip backend has no host side yet");
 }
 
+template <class... Params, class... Arguments>
+void launch_overlapping(void (*kernel)(Params...), Grid grid, int threads, size_t bytes,
+                        void* stream, Arguments&&... arguments) {
+  launch(kernel, grid, threads, bytes, stream, std::forward<Arguments>(arguments)...);
+}
+
 }  // namespace device

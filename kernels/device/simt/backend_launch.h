@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -18,8 +19,14 @@ namespace device {
 inline int multiprocessors() { return planning() ? planning()->device->multiprocessors : 4; }
 inline int64_t shared_bytes_of_block() {
   return planning() ? int64_t(planning()->device->shared_bytes_per_block)
-                    : int64_t(simt::shared_limit(SIMT_WAVE));
+                    : int64_t(simt::described_shared(SIMT_WAVE));
 }
+inline bool has_warpgroups() {
+  return planning() ? std::string(planning()->device->arch) == "sm_90" : SIMT_WAVE == 32;
+}
+
+// simt has what those have.
+inline bool hopper_or_later() { return !planning() || planned_sm() >= 90; }
 
 inline void copy_memory(void* to, const void* from, size_t bytes, void* /*stream*/) {
   if (!planning()) std::memcpy(to, from, bytes);
@@ -54,10 +61,10 @@ void launch(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_sh
   }
 }
 
-// Where launches run one after the other, the same.
+// One launch ends before the next begins here.
 template <class... Params, class... Arguments>
-void launch_early(void (*kernel)(Params...), Grid grid, int threads, size_t dynamic_shared_bytes,
-                  void* stream, Arguments&&... arguments) {
+void launch_overlapping(void (*kernel)(Params...), Grid grid, int threads,
+                        size_t dynamic_shared_bytes, void* stream, Arguments&&... arguments) {
   launch(kernel, grid, threads, dynamic_shared_bytes, stream,
          std::forward<Arguments>(arguments)...);
 }

@@ -22,10 +22,6 @@ const T* keep_whole(const T* pointer) {
   return pointer;
 }
 
-// Launches that overlap: none here.
-inline void let_next_launch_start() {}
-inline void wait_for_launch_before() {}
-
 // Matrices.
 template <class T>
 void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
@@ -83,6 +79,10 @@ inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
 inline uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (shift & 31));
 }
+template <class T>
+T lookup32(T v, uint32_t index, Site site = Site::current()) {
+  return device::shuffle(v, static_cast<int>(index & 31), site);
+}
 
 // Pairs of halves.
 template <class T>
@@ -125,6 +125,11 @@ inline uint32_t pack_e4m3fn(float low, float high) {
   return encode_e4m3fn(low) | static_cast<uint32_t>(encode_e4m3fn(high)) << 8;
 }
 
+template <class T>
+uint32_t pack_e4m3fn_pair(uint32_t pair) {
+  return pack_e4m3fn(low_half<T>(pair), high_half<T>(pair));
+}
+
 // Math.
 inline float saturate(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
 inline float exp2_fast(float x) {
@@ -134,6 +139,9 @@ inline float exp2_fast(float x) {
 inline float rsqrt_fast(float x) {
   return x < std::numeric_limits<float>::min() ? std::numeric_limits<float>::infinity()
                                                : 1 / std::sqrt(x);
+}
+inline float reciprocal_fast(float x) {
+  return x < std::numeric_limits<float>::min() ? std::numeric_limits<float>::infinity() : 1 / x;
 }
 
 // Memory.
@@ -158,6 +166,10 @@ void store16(void* global, const T& value, Site site = Site::current()) {
   static_assert(sizeof(T) == 16);
   check_aligned16(global, "store16", site);
   std::memcpy(global, &value, 16);
+}
+template <class T>
+void store_once16(void* global, const T& value, Site site = Site::current()) {
+  store16(global, value, site);
 }
 inline uint64_t l2_evict_first() { return 0; }
 inline void copy_async16(void* shared, const void* global, bool valid, uint64_t,
@@ -198,6 +210,33 @@ inline Words4 load_once16(const void* global, Site site = Site::current()) {
 }
 inline Words4 load_once16_of_line(const void* global, Site site = Site::current()) {
   return load_once16(global, site);
+}
+
+inline Words4 load_shared16(SharedAddress a, Site site = Site::current()) {
+  return load_shared<Words4>(a, site);
+}
+
+// Bulk copies: the target is 0xff until a wait covers the copy; only then is the source read.
+using BulkBarrier = simt::BulkBarrier;
+inline BulkBarrier* barrier_at(SharedAddress a) { return reinterpret_cast<BulkBarrier*>(a); }
+inline void bulk_begin(SharedAddress barrier, Site site = Site::current()) {
+  simt::begin_bulk_barrier(barrier_at(barrier), site);
+}
+inline void bulk_begun() {}
+inline void bulk_announce(SharedAddress barrier, uint32_t bytes, Site site = Site::current()) {
+  simt::announce_bulk_copies(barrier_at(barrier), bytes, site);
+}
+inline void bulk_copy(SharedAddress to, const void* global, uint32_t bytes, SharedAddress barrier,
+                      uint64_t, Site site = Site::current()) {
+  simt::begin_bulk_copy(barrier_at(barrier), {reinterpret_cast<void*>(to), global, bytes}, site);
+  std::memset(reinterpret_cast<void*>(to), 0xff, bytes);
+  simt::leave_bulk_barrier(barrier_at(barrier));
+}
+inline void bulk_wait(SharedAddress barrier, uint32_t parity, Site site = Site::current()) {
+  size_t count = 0;
+  const simt::BulkCopy* copies = simt::take_bulk_copies(barrier_at(barrier), parity, &count, site);
+  for (size_t i = 0; i < count; ++i) std::memcpy(copies[i].to, copies[i].from, copies[i].bytes);
+  simt::leave_bulk_barrier(barrier_at(barrier));
 }
 
 }  // namespace device

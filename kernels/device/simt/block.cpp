@@ -129,7 +129,7 @@ bool Block::run(int64_t index) {
   }
   ready_waves_ = ~uint64_t{0} >> (64 - waves_.size());
   turn_ = order_ == Order::reverse ? static_cast<int>(waves_.size()) - 1 : 0;
-  left_ = at_barrier_ = 0;
+  left_ = at_barrier_ = open_bulk_barriers = 0;
   failing_ = false;
   random_ =
       (seed_ + 1) * 0x9e3779b97f4a7c15u ^ static_cast<uint64_t>(index + 1) * 0xbf58476d1ce4e5b9u;
@@ -148,6 +148,9 @@ bool Block::run(int64_t index) {
   }
   current = nullptr;
   if (failing_) join();  // the report was written by a lane
+  if (!failing_ && open_bulk_barriers > 0)
+    give_up(where() + ": the block ends with " + number(open_bulk_barriers) +
+            " bulk barriers whose bytes were announced and no bulk_wait covered");
   if (!failing_)
     if (const std::string what = shared_.damaged(); !what.empty())
       give_up(where() + ": something was written " + what + " through a raw pointer");

@@ -84,6 +84,7 @@ class Block {
   void wait(Lane& lane);    // until finish()
   [[noreturn]] void fail(const Lane& lane, const std::string& what, Site site);
   SharedMemory& shared() { return shared_; }
+  int open_bulk_barriers = 0;  // announced bytes that nobody has waited for
   int wave_width() const { return launch_->wave; }
 
  private:

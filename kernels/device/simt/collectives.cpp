@@ -3,6 +3,7 @@
 // its result. Only the two barriers order memory; shuffles, votes and multiplications do not, as on
 // a GPU.
 #include <algorithm>
+#include <iterator>
 
 #include "block.h"
 #include "multiply.h"
@@ -151,5 +152,58 @@ const Copy* take_copies(int open, size_t* count) {
   *count = lane.group_ends[lane.groups_done - 1] - from;
   return lane.copies.data() + from;
 }
+
+// A barrier's own line of order: a lane at it comes after those that were there before.
+namespace {
+SyncPoint& order_of(BulkBarrier* barrier) { return *reinterpret_cast<SyncPoint*>(barrier); }
+}  // namespace
+
+void begin_bulk_barrier(BulkBarrier* barrier, Site site) {
+  if (!running_lane().owner->shared().contains(barrier, sizeof(*barrier)))
+    fail("bulk_begin: the barrier is not in shared memory", site);
+  *barrier = {};
+  leave_bulk_barrier(barrier);
+}
+
+void announce_bulk_copies(BulkBarrier* barrier, uint32_t bytes, Site site) {
+  order_of(barrier).acquire();
+  if (barrier->open) fail("bulk_announce: nobody has waited for what was announced before", site);
+  barrier->open = true;
+  ++running_lane().owner->open_bulk_barriers;
+  barrier->announced = bytes;
+  barrier->noted = barrier->copies = 0;
+  leave_bulk_barrier(barrier);
+}
+
+void begin_bulk_copy(BulkBarrier* barrier, BulkCopy copy, Site site) {
+  order_of(barrier).acquire();
+  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  if (!aligned(copy.to) || !aligned(copy.from) || copy.bytes % 16 || copy.bytes == 0)
+    fail("bulk_copy: target, source and bytes have to be multiples of 16, and some bytes", site);
+  if (!running_lane().owner->shared().contains(copy.to, copy.bytes))
+    fail("bulk_copy: the target is not in shared memory", site);
+  if (!barrier->open || barrier->noted + copy.bytes > barrier->announced)
+    fail("bulk_copy: more bytes than were announced", site);
+  if (barrier->copies == std::size(barrier->copy))
+    fail("bulk_copy: more copies at once than simt keeps", site);
+  barrier->noted += copy.bytes;
+  barrier->copy[barrier->copies++] = copy;
+  leave_bulk_barrier(barrier);
+}
+
+const BulkCopy* take_bulk_copies(BulkBarrier* barrier, uint32_t parity, size_t* count, Site site) {
+  order_of(barrier).acquire();
+  *count = 0;
+  if (barrier->phase % 2 != parity) return nullptr;  // that phase is over
+  if (!barrier->open || barrier->noted != barrier->announced)
+    fail("bulk_wait: waits for bytes that nobody has announced and copied", site);
+  barrier->open = false;
+  --running_lane().owner->open_bulk_barriers;
+  ++barrier->phase;
+  *count = barrier->copies;
+  return barrier->copy;
+}
+
+void leave_bulk_barrier(BulkBarrier* barrier) { order_of(barrier).release(); }
 
 }  // namespace simt

@@ -62,4 +62,24 @@ void begin_copy(Copy copy, Site site);
 void commit_copies();
 const Copy* take_copies(int open, size_t* count);
 
+// Bulk copies, which a barrier in shared memory counts. The lane that announces bytes makes the
+// copies of them right after; begin_bulk_copy checks and notes one. take_bulk_copies gives the lane
+// that comes first after the last of them what to move, the others nothing; each comes after the
+// calls for the same barrier before its own. leave_bulk_barrier ends such a call.
+struct BulkCopy {
+  void* to;
+  const void* from;
+  uint32_t bytes;
+};
+struct BulkBarrier {
+  uint32_t phase, announced, noted, copies;
+  bool open;  // bytes are announced, nobody has waited for them
+  BulkCopy copy[4];
+};
+void begin_bulk_barrier(BulkBarrier* barrier, Site site);
+void announce_bulk_copies(BulkBarrier* barrier, uint32_t bytes, Site site);
+void begin_bulk_copy(BulkBarrier* barrier, BulkCopy copy, Site site);
+const BulkCopy* take_bulk_copies(BulkBarrier* barrier, uint32_t parity, size_t* count, Site site);
+void leave_bulk_barrier(BulkBarrier* barrier);
+
 }  // namespace simt
