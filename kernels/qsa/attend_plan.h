@@ -126,7 +126,8 @@ void choose_blocks(Plan& plan, int64_t units, int64_t tokens, int64_t dims, bool
       const double shared = double(divide_up(std::min(blocks, at_once), processors));
       const double rate = std::min(waves == 8 ? 45.0 : 28.0, 30.0 / shared);
       const int64_t parts = splits * plan.group;
-      const double by_launch = 3 + 0.15 * double(splits) + double(units * plan.group) / 384;
+      const double by_launch =
+          3 + 0.15 * double(splits) + double(units * plan.group) / double(processors) / 2.9;
       const double in_place = parts <= kMergedInPlace ? 4 + 0.04 * double(parts) : by_launch + 1;
       const double merge = splits == 1 ? 0 : std::min(by_launch, in_place);
       const int64_t tiles = divide_up(divide_up(each, waves), kTile);  // of a wave

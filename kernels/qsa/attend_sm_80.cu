@@ -125,10 +125,10 @@ attend_kernel(Plan plan, AttendParams p) {
   for (int i = 0; i < kPairsOfThread; ++i) {
     const int pair = thread + i * kThreads, chunk = pair % kRow;
     const Chunk high = of_head[i][0], low = of_head[i][1];
-    Chunk* const to = queries + chunk / 4 * 64 + pair / kRow * 4 + chunk % 4;
+    Chunk* const to = queries + chunk / 4 * 2 * device::kWave + pair / kRow * 4 + chunk % 4;
     if (kPairs % kThreads == 0 || pair < kPairs) {
       to[0] = {high.x[0], low.x[0], high.x[1], low.x[1]};
-      to[32] = {high.x[2], low.x[2], high.x[3], low.x[3]};
+      to[device::kWave] = {high.x[2], low.x[2], high.x[3], low.x[3]};
     }
   }
   device::sync_block();
@@ -160,7 +160,8 @@ attend_kernel(Plan plan, AttendParams p) {
       of_keys[j] = key + group * kRow + ((4 * j + member) ^ swizzle(group));
     DEVICE_UNROLL
     for (int j = 0; j < kRow / 4; ++j) {
-      const Chunk first_half = queries[j * 64 + lane], second_half = queries[j * 64 + 32 + lane];
+      const Chunk first_half = queries[2 * j * device::kWave + lane];
+      const Chunk second_half = queries[(2 * j + 1) * device::kWave + lane];
       DEVICE_UNROLL
       for (int octet = 0; octet < 2; ++octet) {
         const Chunk k = of_keys[j % 2][j / 2 * 8 + octet * 8 * kRow];
@@ -301,18 +302,17 @@ attend_kernel(Plan plan, AttendParams p) {
     }
   }
   device::sync_block();
-  static_assert(kThreads % kQuads == 0, "a thread keeps its dimensions");
-  const int dim = thread % kQuads * 4;
-  const float* of_first =
-      reinterpret_cast<const float*>(queries + At::kRings) + thread / kQuads * At::kPitch + dim;
   DEVICE_ROLLED
-  for (int head = thread / kQuads; head < plan.group; head += kThreads / kQuads) {
+  for (int i = thread; i < plan.group * kQuads; i += kThreads) {
+    const int head = i / kQuads, dim = i % kQuads * 4;
+    const float* const of_first = reinterpret_cast<const float*>(queries + At::kRings);
     Four sum{};
     DEVICE_UNROLL
     for (int w = 0; w < kWaves; ++w)
-      add(sum, *reinterpret_cast<const Four*>(of_first + w * kSlots * At::kSlot * 4),
+      add(sum,
+          *reinterpret_cast<const Four*>(of_first + w * kSlots * At::kSlot * 4 + head * At::kPitch +
+                                         dim),
           of_waves[w * kHeads + head].top);
-    of_first += kThreads / kQuads * At::kPitch;
     if (plan.splits > 1)
       *reinterpret_cast<Four*>(plan.partial + (at_split + head) * kDims + dim) = sum;
     else
@@ -401,8 +401,8 @@ void launch_kernel(const AttendParams& p, const Plan& plan, void* stream) {
 template <class T, int kMergeDims, int kPerSlice>
 void launch_merge_kernel(const AttendParams& p, const Plan& plan, void* stream) {
   device::launch_overlapping(merge_splits_kernel<T, kMergeDims, kPerSlice>,
-                       blocks(p.q.size[0] * p.q.size[1] * (p.q.size[2] / kMergeDims)), kThreads, 0,
-                       stream, plan, p);
+                             blocks(p.q.size[0] * p.q.size[1] * (p.q.size[2] / kMergeDims)),
+                             kThreads, 0, stream, plan, p);
 }
 
 template <class T, int kDims>
