@@ -35,6 +35,11 @@ DEVICE_FUNCTION int piece_of(const Params& p, int i) {
   const int piece = member() + 4 * i;
   return kExactly ? piece : device::min(piece, p.s.format.head_dim / kGroup - 1);
 }
+// Piece i is this lane's own.
+template <bool kExactly>
+DEVICE_FUNCTION bool has_piece(const Params& p, int i) {
+  return kExactly || member() + 4 * i < p.s.format.head_dim / kGroup;
+}
 template <class T, bool kExactly, int kLoads>
 DEVICE_FUNCTION void load_eight(const Params& p, const Rows& from, const Walk& w,
                                 Piece<T> (&x)[kLoads]) {
@@ -116,8 +121,9 @@ DEVICE_FUNCTION bool encode_values(const Params& p, const Piece<T> (&x)[kLoads],
     for (int e = kGroup - 1; e >= 0; --e)
       word = word * p.value_radix +
              device::bit_cast<uint32_t>(device::fma(element_of<T>(x[i], e) - low, steps, kWhole));
-    stage_codes(slot, f.value_at + piece_of<kExactly>(p, i) * f.value_bits, f.value_bits,
-                word - p.value_wholes);
+    if (has_piece<kExactly>(p, i))
+      stage_codes(slot, f.value_at + piece_of<kExactly>(p, i) * f.value_bits, f.value_bits,
+                  word - p.value_wholes);
   }
   if (member() == 0) {
     stage_half(slot, f.scale_at, scale);
@@ -157,6 +163,7 @@ DEVICE_FUNCTION bool encode_fp8_keys(const Params& p, const Piece<T> (&x)[kLoads
   const bool numbers = pack_fp8<T>(x, bytes);
   DEVICE_UNROLL
   for (int i = 0; i < kLoads; ++i) {
+    if (!has_piece<kExactly>(p, i)) continue;
     uint8_t* to = slot + piece_of<kExactly>(p, i) * kGroup;
     if (p.words) {
       auto* words = reinterpret_cast<uint32_t*>(to);
