@@ -4,12 +4,11 @@
 
 namespace device {
 
-// Of the rows of a tile from `further` bytes behind its begin on: the distances of its column
-// blocks and of eight rows, the 128-byte swizzle, and where it lies, in 16 bytes. The constant is
-// added last, to 32 bits: anything more holds up the products, which are issued 32 cycles apart.
-DEVICE_FUNCTION uint64_t tile_descriptor(SharedAddress tile, int further) {
-  const uint32_t low = (tile >> 4 | uint32_t{kTileBlockBytes >> 4} << 16) + uint32_t(further >> 4);
-  return uint64_t{1u << 30 | 1024 >> 4} << 32 | low;
+// Where the rows of an operand begin, the distances of its column blocks and of eight rows, and the
+// 128-byte swizzle.
+DEVICE_FUNCTION uint64_t tile_descriptor(SharedAddress at) {
+  return uint64_t{1} << 62 | uint64_t{1024 >> 4} << 32 | uint64_t{kTileBlockBytes >> 4} << 16 |
+         (at & 0x3ffff) >> 4;
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -48,7 +47,7 @@ template <class T, bool kAdd>
 DEVICE_FUNCTION void multiply_64x64x16(float (&d)[32], SharedAddress a_tile, SharedAddress b_tile,
                                        int k) {
   const int further = k / 4 * kTileBlockBytes + k % 4 * 32;
-  const uint64_t a = tile_descriptor(a_tile, further), b = tile_descriptor(b_tile, further);
+  const uint64_t a = tile_descriptor(a_tile + further), b = tile_descriptor(b_tile + further);
   if constexpr (std::is_same_v<T, bf16>)
     DEVICE_PRODUCT_64("bf16");
   else
@@ -57,7 +56,7 @@ DEVICE_FUNCTION void multiply_64x64x16(float (&d)[32], SharedAddress a_tile, Sha
 template <class T>
 DEVICE_FUNCTION void multiply_64x256x16(float (&d)[128], const uint32_t (&a)[16],
                                         SharedAddress b_tile, int k) {
-  const uint64_t b = tile_descriptor(b_tile, k * 16 * 128);
+  const uint64_t b = tile_descriptor(b_tile + k * 16 * 128);
   if constexpr (std::is_same_v<T, bf16>)
     DEVICE_PRODUCT_256("bf16");
   else
