@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/exit_code.h"
+#include "cli/outputs.h"
 #include "cli/presets.h"
 #include "cli/verbs.h"
 #include "harness/compare/comparison.h"
@@ -55,23 +56,28 @@ bool gates(const Options& o) { return !o.across_devices || o.gate_given; }
 
 int code_of(const Comparison& c, const Options& o) {
   if (c.regressions() && gates(o)) return kRegression;
-  const bool complete = c.only.empty() && c.failures.empty();
-  if (c.count(Change::unclear) || (o.require_all && !complete)) return kInconclusive;
-  return c.pairs.empty() ? kNothingJudged : kPass;
+  if (c.count(Change::unclear) || (o.require_all && c.unmatched())) return kInconclusive;
+  return c.judged() ? kPass : kNothingJudged;
 }
 
 std::string verdict_of(int code, const Comparison& c, const Options& o) {
+  using harness::counted;
+  const std::string cases = counted(c.judged(), "case");
+  const std::string lost =
+      c.lost ? fmt::format(", {} not compared (failed on one side)", c.lost) : std::string();
   switch (code) {
     case kRegression:
-      return fmt::format("REGRESSION: {} of {} cases slower{}", c.regressions(), c.pairs.size(),
-                         o.gate_pct > 0 ? fmt::format(" by more than {} %", o.gate_pct) : "");
+      return fmt::format("REGRESSION: {} of {} slower{}{}", c.regressions(), cases,
+                         o.gate_pct > 0 ? fmt::format(" by more than {} %", o.gate_pct) : "", lost);
     case kInconclusive:
-      if (!c.count(Change::unclear)) return "UNCLEAR: cases without a counterpart (--require-all)";
-      return fmt::format("UNCLEAR: {} of {} cases", c.count(Change::unclear), c.pairs.size());
+      if (!c.count(Change::unclear))
+        return fmt::format("UNCLEAR: {} without a counterpart (--require-all)",
+                           counted(c.unmatched(), "case"));
+      return fmt::format("UNCLEAR: {} of {}{}", c.count(Change::unclear), cases, lost);
     case kNothingJudged:
-      return "NOTHING COMPARED: no case is timed in both";
+      return "NOTHING COMPARED: no case is timed in both" + lost;
     default:
-      return fmt::format("PASS: {} cases compared", c.pairs.size());
+      return fmt::format("PASS: {} compared{}", cases, lost);
   }
 }
 
@@ -83,6 +89,9 @@ int compare(const Tool& tool, const VerbName&, const Options& o) {
     throw BadRequest(fmt::format("expected A.csv B.csv, or one file and --peer FILE; got {} file{}",
                                  o.files.size(), o.files.size() == 1 ? "" : "s"));
   const ComparisonRules rules = rules_of(o);
+  std::vector<std::string> inputs = o.files;
+  if (!o.peer.empty()) inputs.push_back(o.peer);
+  check_outputs(inputs, {o.csv, o.markdown, o.junit});
   Document csv(o.csv), markdown(o.markdown), junit(o.junit);
   std::vector<std::string> heads;
   std::optional<harness::Peers> peers;

@@ -9,6 +9,7 @@
 
 #include "harness/ops/names.h"
 #include "harness/plugins/errors.h"
+#include "harness/report/table.h"
 
 namespace cli {
 
@@ -23,7 +24,7 @@ CLI::Option* repeated(CLI::App& app, const std::string& flags, const std::string
   return app.add_option(flags, into, what)->allow_extra_args(false)->type_name(value);
 }
 
-// CLI11 itself takes -1, 2^64 and an empty word for an unsigned number, and NaN for any.
+// CLI11 itself takes -1, 2^64 and an empty word for an unsigned number.
 const CLI::Validator kSeed(
     [](std::string& text) {
       uint64_t v = 0;
@@ -33,16 +34,24 @@ const CLI::Validator kSeed(
                  : fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text);
     },
     "");
-const CLI::Validator kSeconds(
-    [](std::string& text) {
-      double v = -1;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
-      // The clocks count nanoseconds in 63 bits: 9.2e9 s.
-      return error == std::errc{} && end == text.data() + text.size() && v >= 0 && v <= 1e9
-                 ? ""
-                 : fmt::format("expected seconds, 0 to 1e9, got '{}'", text);
-    },
-    "");
+// CLI11's own ranges take NaN, which then switches off whatever it is compared with, and write a
+// limit of theirs in 300 digits.
+CLI::Validator number_between(double least, double most, const std::string& expected) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        const auto value = harness::number_from(text);
+        return value && *value >= least && *value <= most
+                   ? ""
+                   : fmt::format("expected {}, got '{}'", expected, text);
+      },
+      "");
+}
+
+// The clocks count nanoseconds in 63 bits: 9.2e9 s.
+const CLI::Validator kSeconds = number_between(0, 1e9, "seconds, 0 to 1e9");
+const CLI::Validator kSomeSeconds = number_between(1e-9, 1e9, "seconds, 1e-9 to 1e9");
+const CLI::Validator kPercent = number_between(0, 1e6, "percent, 0 to 1e6");
+const CLI::Validator kShare = number_between(0, 1, "a share, 0 to 1");
 
 void add_shapes(CLI::App& app, Options& o, const char* group) {
   repeated(app, "-a,--axis", "AXIS", o.axes,
@@ -58,6 +67,11 @@ void add_cases(CLI::App& app, Options& o) {
   add_shapes(app, o, "Cases");
   app.add_option("-f,--filter", o.filter, "only cases whose id matches")
       ->type_name("REGEX")
+      ->group("Cases");
+  app.add_option("--random", o.random,
+                 "this many cases of random axes, dealt to the ops; -a pins an axis")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
       ->group("Cases");
   app.add_option("--seed", o.seed, "a case is its seed plus its axes")
       ->type_name("N")
@@ -125,7 +139,7 @@ void add_sweeping(CLI::App& app, Options& o) {
   app.add_option("--mem-fraction", o.mem_fraction,
                  "share of the device's memory that a case may take; a larger one is skipped")
       ->type_name("F")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(kShare)
       ->capture_default_str()
       ->group(kGroup);
   app.add_flag_function(
@@ -169,26 +183,26 @@ void add_measuring(CLI::App& app, Options& o) {
   app.add_option("--min-time", o.min_time_s,
                  "seconds of sampling per row (up to 10 times that while it is noisy)")
       ->type_name("S")
-      ->check(kSeconds)
-      ->check(CLI::PositiveNumber)
+      ->check(kSomeSeconds)
       ->capture_default_str()
       ->group("Measuring");
   app.add_option("--max-noise", o.max_noise_pct,
                  "percent; a noisier row is inconclusive. Default 5; the oracle's rows are held to "
                  "it only if given")
       ->type_name("PCT")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kPercent)
       ->group("Measuring");
 }
 
 void add_comparing(CLI::App& app, Options& o) {
   constexpr const char* kGroup = "Comparing";
   app.add_option("files", o.files, "A.csv (before) and B.csv (after)")->required()->type_name("");
-  app.add_option("--gate", o.gate_pct,
-                 "a SLOWER case is a regression from here on; a pair that could not see it is "
-                 "UNCLEAR. 0: every SLOWER, and 5 % has to be seen")
+  app.add_option(
+         "--gate", o.gate_pct,
+         "a case that is SLOWER by more than this is a regression; a pair that could not see "
+         "a change of this size is UNCLEAR. 0: every SLOWER, and 5 % has to be seen")
       ->type_name("PCT")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kPercent)
       ->capture_default_str()
       ->group(kGroup);
   app.add_flag("--across-devices", o.across_devices,
@@ -201,7 +215,7 @@ void add_comparing(CLI::App& app, Options& o) {
       ->type_name("A,B")
       ->group(kGroup);
   app.add_flag("--require-all", o.require_all,
-               "a case that only one side could time is UNCLEAR (exit 3)")
+               "a case that only one side has or could time is UNCLEAR (exit 3)")
       ->group(kGroup);
   app.add_option("--peer", o.peer,
                  "CSV op,shape,cold_us,warm_us of a peer's kernels: its ratio beside each case; "
@@ -252,10 +266,11 @@ void add_report(CLI::App& app, Options& o) {
 }
 
 constexpr std::string_view kCompared =
-    "SLOWER, FASTER: the interval of B / A is beyond 1. SAME: it holds 1, and the gate's slowdown "
-    "would have been seen.\n"
-    "UNCLEAR: it would not have been (`sees` says which would), or fewer than 8 samples.\n"
-    "Several runs of a case in one file are pooled.\n"
+    "SLOWER, FASTER: the interval of B / A is beyond 1. SAME: it holds 1, and a change of the "
+    "gate's "
+    "size, either way, would have been seen.\n"
+    "UNCLEAR: it would not have been (`sees` says which slowdown would), or fewer than 8 samples.\n"
+    "Several runs of a case in one file are pooled. Roofs (roof.*) are listed, not judged.\n"
     "Exit: 0 nothing slower, 2 a bad file or other devices, 3 UNCLEAR, 4 a regression, 77 no case "
     "in both\n";
 

@@ -14,6 +14,7 @@ struct Options {
   // cases
   std::vector<std::string> ops, files, axes;
   std::string preset, filter;
+  int64_t random = 0;  // cases to draw; 0: the suite, or the axes and preset
   uint64_t seed = 1;
   // listing
   bool dispatch = false;

@@ -8,6 +8,7 @@
 
 #include "cli/presets.h"
 #include "harness/generate/axes.h"
+#include "harness/generate/draw.h"
 #include "harness/ops/names.h"
 #include "harness/plugins/errors.h"
 
@@ -64,6 +65,8 @@ class Planner {
                                    sweep.axis,
                                    harness::nearest_hint(sweep.axis, axis_names(ops_))));
     }
+    if (options.random > 0 && !options.preset.empty())
+      throw BadRequest("--random draws the axes itself: expected no --preset; -a pins an axis");
     if (!options.preset.empty()) preset_ = find_preset(tool, options.preset);
     check_fault();
   }
@@ -104,6 +107,7 @@ class Planner {
   }
 
   void add(const Card& card) {
+    if (options_.random > 0) return add_random(card);
     if (sweeps_.empty() && !preset_) {
       for (const auto& entry : card.suite())
         add(card, std::string(entry.name), harness::parse_coordinates(entry.axes), {});
@@ -111,6 +115,24 @@ class Planner {
     }
     for (const auto& at : combine(preset_ ? preset_->coordinates(card) : Coordinates{}, sweeps_))
       add(card, {}, at, preset_ ? preset_->name : "");
+  }
+
+  // Its share of the random cases; an axis that -a sweeps has one of those values.
+  void add_random(const Card& card) {
+    const int64_t ops = int64_t(ops_.size());
+    const int64_t at = std::ranges::find(ops_, &card) - ops_.begin();
+    const harness::Random random(options_.seed, fmt::format("random {}", card.op()));
+    for (int64_t i = 0; i < options_.random / ops + (at < options_.random % ops); ++i) {
+      Coordinates pinned;
+      for (const auto& sweep : sweeps_)
+        pinned[sweep.axis] = sweep.values[size_t(
+            random.stream(sweep.axis).below(uint64_t(i), int64_t(sweep.values.size())))];
+      try {
+        add(card, "random", harness::draw(card, pinned, random.stream("case", uint64_t(i)), options_.seed), "");
+      } catch (const std::invalid_argument& e) {
+        throw BadRequest(e.what());
+      }
+    }
   }
 
   void add(const Card& card, std::string label, const Coordinates& given,

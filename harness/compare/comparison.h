@@ -12,11 +12,12 @@
 namespace harness {
 
 struct ComparisonRules {
-  // A slowdown that matters: SLOWER above it is a regression, and a pair that could not see it is
+  // A change that matters: SLOWER by more is a regression, and a pair that could not see it is
   // UNCLEAR. At 0 every SLOWER is a regression, and a pair has to see kSeenPct.
   double gate_pct = 0;
   bool across_devices = false;
-  // Which implementation of A and of B. Empty: equal names are paired.
+  // Which implementation of A and of B, by its name or that behind the name of its plugin. Empty:
+  // equal names are paired.
   std::string impl_a, impl_b;
 };
 
@@ -40,12 +41,17 @@ struct Comparison {
   std::vector<Compared> pairs;  // worst first: SLOWER, UNCLEAR, FASTER, SAME
   std::vector<Left> only;       // a case that the other side does not have
   std::vector<Left> failures;   // rows that failed, were skipped or not supported
+  int lost = 0;                 // cases that one side timed, and the other has among its failures
   int count(Change change) const;
   int regressions() const;
+  int judged() const;     // pairs that are no roof
+  int unmatched() const;  // cases that only one side has or could time
 };
 
-// Throws BadRequest where the devices differ and that was not asked for, and where they are several
-// although it was.
+// Roofs are listed (RATIO) and in no verdict: they are the machine's, not the code's. Rows of a
+// device that only one file has are left over. Throws BadRequest where the files share no device
+// and that was not asked for, where they are several although it was, and where a file has no row
+// of the implementation that was asked for.
 Comparison compare(const Results& a, const Results& b, const ComparisonRules& rules);
 
 // Puts the peer's time beside each pair that it has the case of.

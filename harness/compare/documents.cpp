@@ -6,9 +6,14 @@
 #include <algorithm>
 #include <array>
 
+#include "harness/report/markdown_text.h"
+
 namespace harness {
 
 namespace {
+
+using markdown::cell;
+using markdown::code;
 
 std::string percent(const std::optional<double>& share) {
   return share ? fmt::format("{:.1f}", *share) : "unknown";
@@ -49,13 +54,6 @@ int count_only(const Comparison& c, std::string_view side) {
       std::ranges::count_if(c.only, [&](const Left& left) { return left.side == side; }));
 }
 
-// A cell of a Markdown table, in which a bar would end it.
-std::string cell(std::string text) {
-  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
-    text.insert(at, "\\");
-  return text;
-}
-
 std::string number(double x) { return to_text(Cell(x)); }
 std::string number(const std::optional<double>& x) { return x ? number(*x) : ""; }
 
@@ -83,12 +81,16 @@ std::array<std::string, kCsvColumns> csv_left(const Left& left, const std::strin
 
 }  // namespace
 
+std::string counted(size_t n, const std::string& noun) {
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
 std::string headline(const std::string& side, const Results& results) {
   std::string text = fmt::format("{} {}: {}", side, results.file,
                                  results.devices.empty() ? "no device" : joined(results.devices));
   if (!results.drivers.empty()) text += ", driver " + joined(results.drivers);
   if (!results.revisions.empty()) text += ", revision " + joined(results.revisions);
-  text += fmt::format(", {} timed rows", results.timed.size());
+  text += ", " + counted(results.timed.size(), "timed row");
   if (results.judged_only) text += fmt::format(" ({} without a time)", results.judged_only);
   if (results.timer_step_us) text += fmt::format(", timer step {:.3g} us", *results.timer_step_us);
   return text;
@@ -110,7 +112,12 @@ std::string comparison_counts(const Comparison& comparison) {
   for (const Change change : {Change::slower, Change::unclear, Change::faster, Change::same})
     text +=
         fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(change), comparison.count(change));
-  if (const int n = comparison.count(Change::ratio)) text = fmt::format("RATIO {}", n);
+  const int ratios = comparison.count(Change::ratio);
+  const size_t roofs = comparison.pairs.size() - comparison.judged();
+  if (static_cast<size_t>(ratios) > roofs)  // beside a peer
+    text = fmt::format("RATIO {}", ratios);
+  else if (roofs)
+    text += fmt::format(", {} not judged", counted(roofs, "roof"));
   return text + fmt::format("; {} only in A, {} only in B, {} not compared",
                             count_only(comparison, "A"), count_only(comparison, "B"),
                             comparison.failures.size());
@@ -123,7 +130,7 @@ std::string comparison_csv(const Comparison& comparison) {
       "roof_pct_a,roof_pct_b,peer,peer_us,peer_ratio,reason\n";
   for (const Compared& c : comparison.pairs) {
     const bool sure = c.ratio.lo > 0;
-    const bool peer_side = c.ratio.change == Change::ratio;
+    const bool peer_side = c.ratio.change == Change::ratio && c.peer;
     text += csv_record<kCsvColumns>({std::string(name_of(c.ratio.change)),
                                      c.b.op,
                                      c.b.case_id,
@@ -186,17 +193,17 @@ std::string comparison_markdown(const Comparison& comparison, const std::vector<
       text += c.peer
                   ? fmt::format(" {:.2f} | {:.3f} |", c.peer->us, c.side_b.median_us / c.peer->us)
                   : std::string("  |  |");
-    text += fmt::format(" `{}` | {} | {} |\n", cell(c.b.place()), cell(impl_of(c)),
+    text += fmt::format(" {} | {} | {} |\n", code(c.b.place(), true), cell(impl_of(c)),
                         cell(c.ratio.reason));
   }
   if (!comparison.only.empty()) text += "\n";
   for (const Left& left : comparison.only)
-    text +=
-        fmt::format("- only in {}: `{}` [{}]\n", left.side, left.timing.place(), left.timing.impl);
+    text += fmt::format("- only in {}: {} [{}]\n", left.side, code(left.timing.place()),
+                        cell(left.timing.impl));
   if (!comparison.failures.empty()) text += "\n";
   for (const Left& left : comparison.failures)
-    text += fmt::format("- not compared, {}: `{}` [{}]: {}\n", left.side, left.timing.place(),
-                        left.timing.impl, why(left.timing));
+    text += fmt::format("- not compared, {}: {} [{}]: {}\n", left.side, code(left.timing.place()),
+                        cell(left.timing.impl), cell(why(left.timing)));
   return text;
 }
 
@@ -214,7 +221,8 @@ std::vector<Row> comparison_rows(const Comparison& comparison) {
   };
   for (const Compared& c : comparison.pairs)
     add(c.b, impl_of(c),
-        c.regression                        ? "fail"
+        c.b.roof()                          ? "skip"
+        : c.regression                      ? "fail"
         : c.ratio.change == Change::unclear ? "inconclusive"
                                             : "pass",
         fmt::format("{} {:.3f} {}{}{}", name_of(c.ratio.change), c.ratio.ratio,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <regex>
@@ -96,6 +97,15 @@ bool is_case(const Card& card, const Coordinates& row, const Coordinates& wanted
   });
 }
 
+// Nothing where the cell is empty: a shape that the peer did not time in that state.
+std::optional<double> time_in(const Table& table, const Record& r, std::string_view column) {
+  const auto us = table.number(r, column);
+  if (us && !(*us > 0 && std::isfinite(*us)))
+    throw BadRequest(fmt::format("{}:{}: {}: expected more than 0 and finite, got {}", table.file,
+                                 r.line, column, *us));
+  return us;
+}
+
 }  // namespace
 
 Coordinates coordinates_of(const std::string& case_id) {
@@ -124,7 +134,7 @@ Peers::Peers(const std::string& shapes, const std::string& times) {
   const Table table = read_table(times, {"op", "shape", "cold_us", "warm_us"});
   for (const Record& r : table.records) {
     const std::string op = r.text("op"), shape = r.text("shape");
-    const auto cold = table.number(r, "cold_us"), warm = table.number(r, "warm_us");
+    const auto cold = time_in(table, r, "cold_us"), warm = time_in(table, r, "warm_us");
     bool known = false;
     for (const Rule& rule : rules) {
       const auto at = match(rule, op, shape);
@@ -138,7 +148,7 @@ Peers::Peers(const std::string& shapes, const std::string& times) {
 
 std::optional<PeerTime> Peers::find(const Timing& row) const {
   const Card* card = find_card(row.op);
-  if (!card || row.launch != "graph") return {};
+  if (!card || row.launch != "graph" || (row.l2 != "cold" && row.l2 != "warm")) return {};
   const Coordinates at = coordinates_of(row.case_id);
   for (const Entry& e : entries_) {
     const auto& us = row.l2 == "cold" ? e.cold_us : e.warm_us;

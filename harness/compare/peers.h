@@ -22,9 +22,11 @@ class Peers {
  public:
   // `shapes`: columns peer_op, peer_shape, op, axes. A peer_shape may hold placeholders,
   // "decode|rows={R}|ctx={N}", which `axes` uses again: "batch=decode requests={R} ctx={N}".
-  // Throws BadRequest: unreadable, a column missing, no number, an op or axis that does not exist.
+  // Throws BadRequest: unreadable, a column missing, no number, no positive time, an op or axis
+  // that does not exist.
   Peers(const std::string& shapes, const std::string& times);
-  // The peer's time of the case and the L2 state of that row; only rows of graph launches have one.
+  // The peer's time of the case and the L2 state of that row; only rows of graph launches with a
+  // cold or a warm L2 have one.
   std::optional<PeerTime> find(const Timing& row) const;
   // Its rows that are a shape of no case of ours.
   const std::vector<std::string>& unknown() const { return unknown_; }

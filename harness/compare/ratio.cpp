@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 
 namespace harness {
 
@@ -17,6 +19,7 @@ constexpr double kStretch = 2.575829 / 1.959964;  // 95 % -> 99 %
 // a case in one file show it themselves.
 constexpr double kBetweenRuns = 1.005;
 constexpr size_t kRunsThatShowIt = 3;
+constexpr double kRoundingPct = 1e-9;
 
 std::string lacks(const Timing& t, const std::optional<double>& timer_step_us) {
   if (t.status != "pass") return t.status + (t.reason.empty() ? std::string() : ": " + t.reason);
@@ -25,6 +28,9 @@ std::string lacks(const Timing& t, const std::optional<double>& timer_step_us) {
                        kFewestSamples);
   if (!t.q1 || !t.q3 || !t.median_lo || !t.median_hi)
     return "insufficient: a row without quartiles or interval of the median";
+  for (const double us : {*t.q1, *t.q3, *t.median_lo, *t.median_hi})
+    if (!std::isfinite(us) || us < 0)
+      return fmt::format("insufficient: quartiles or interval of the median with {} us", us);
   if (*t.q1 > *t.median || *t.q3 < *t.median || *t.median_lo > *t.median ||
       *t.median_hi < *t.median)
     return "insufficient: a median outside its own quartiles or interval";
@@ -57,11 +63,15 @@ std::string_view name_of(Change change) {
   return {};
 }
 
+bool beyond(double pct, double limit_pct) { return pct > limit_pct + kRoundingPct; }
+
 Side side_of(const std::vector<const Timing*>& runs, std::optional<double> timer_step_us) {
   Side side;
   std::vector<double> medians;
+  std::set<std::string> run_ids;
   for (const Timing* t : runs) {
     medians.push_back(*t->median);
+    run_ids.insert(t->run_id);
     side.samples += t->samples;
     if (side.insufficient.empty()) side.insufficient = lacks(*t, timer_step_us);
   }
@@ -74,11 +84,14 @@ Side side_of(const std::vector<const Timing*>& runs, std::optional<double> timer
     side.lo_us = t == runs.front() ? lo : std::min(side.lo_us, lo);
     side.hi_us = t == runs.front() ? hi : std::max(side.hi_us, hi);
   }
-  if (runs.size() < kRunsThatShowIt) {
+  if (run_ids.size() < kRunsThatShowIt) {
     side.lo_us /= kBetweenRuns;
     side.hi_us *= kBetweenRuns;
   }
-  if (side.lo_us <= 0) side.insufficient = "insufficient: as short as a step of the timer";
+  if (side.lo_us <= 0)
+    side.insufficient = side.median_us <= timer_step_us.value_or(0)
+                            ? "insufficient: as short as a step of the timer"
+                            : "insufficient: its interval reaches down to 0";
   return side;
 }
 
@@ -96,11 +109,15 @@ Ratio ratio_of(const Side& a, const Side& b, double matters_pct) {
     r.change = Change::slower;
   } else if (r.hi < 1) {
     r.change = Change::faster;
-  } else if (r.visible_pct <= matters_pct) {
-    r.change = Change::same;
-  } else {
+  } else if (beyond(r.visible_pct, matters_pct)) {
     r.reason = fmt::format("a slowdown of {:.3g} % matters, this pair sees one from {:.2f} % on",
                            matters_pct, r.visible_pct);
+  } else if (const double above_pct = 100 * (r.hi / r.ratio - 1); beyond(above_pct, matters_pct)) {
+    // Two modes, say: the median and all below it agree, and a quarter of the samples does not.
+    r.reason = fmt::format("{:.3g} % matter, and the interval reaches {:.2f} % above the ratio",
+                           matters_pct, above_pct);
+  } else {
+    r.change = Change::same;
   }
   return r;
 }

@@ -12,6 +12,7 @@
 // The interval of the ratio is lo B / hi A .. hi B / lo A: no assumption about the two sides'
 // independence. In words: SLOWER means that the middle halves of the two runs do not touch.
 // Several runs of one case are pooled: the median of their medians, the hull of their intervals.
+// A run is a run_id: rows of one run do not show how runs differ, however many they are.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,13 @@
 
 namespace harness {
 
-// Worst first. `ratio`: beside a peer whose times have no spread, so there is no verdict.
+// Worst first. `ratio`: no verdict; beside a peer whose times have no spread, and of roofs.
 enum class Change : uint8_t { slower, unclear, faster, same, ratio };
 std::string_view name_of(Change change);  // "SLOWER"
 
 struct Side {
   double median_us = 0, lo_us = 0, hi_us = 0;
-  int samples = 0;
+  int64_t samples = 0;
   std::string insufficient;  // why there is no interval; empty where there is one
 };
 
@@ -42,11 +43,16 @@ struct Ratio {
   std::string reason;      // of UNCLEAR, or a remark
 };
 
-// At least one run. `timer_step_us` as in Results.
+// `pct` is more than `limit_pct`. Both come from decimal text: a ratio of exactly 1.05 is not
+// beyond 5 %, whatever the last bit of the division says.
+bool beyond(double pct, double limit_pct);
+
+// At least one row, none twice. `timer_step_us` as in Results.
 Side side_of(const std::vector<const Timing*>& runs, std::optional<double> timer_step_us);
 
-// SAME where the interval holds 1 and a slowdown of `matters_pct` would have been seen; UNCLEAR
-// where it would not.
+// SAME where the interval holds 1 and reaches no further than `matters_pct` below and above the
+// ratio: a slowdown and a speed-up of that size would have been seen, and the ratio itself is no
+// larger. UNCLEAR where it reaches further.
 Ratio ratio_of(const Side& a, const Side& b, double matters_pct);
 
 }  // namespace harness

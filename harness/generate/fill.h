@@ -11,6 +11,19 @@
 
 namespace harness {
 
+// A number of a normal stream as an element: put(sum) writes normal_of(sum) * scale + mean. A sum has half a million values,
+// so for many 2-byte elements their codes come from a table.
+class NormalElement {
+ public:
+  NormalElement(tk_dtype dtype, double scale, double mean, int64_t elements);
+  void put(int32_t sum, std::byte* p) const;
+
+ private:
+  tk_dtype dtype_;
+  double scale_, mean_;
+  std::vector<uint16_t> codes_;  // of every sum, or empty
+};
+
 void fill_normal(Tensor& t, const Random& random, double scale = 1.0, double mean = 0.0);
 void fill_uniform(Tensor& t, const Random& random, double low, double high);
 void fill_below(Tensor& t, const Random& random, int64_t n);  // integers of [0,n)

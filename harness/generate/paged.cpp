@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/tensors/numbers.h"
+#include "harness/generate/fill.h"
 #include "reference/parallel.h"
 
 namespace harness {
@@ -118,6 +118,9 @@ Tensor make_cache(const CacheShape& shape) { return allocate(shape, strides_of(s
 void fill_tokens(Tensor& cache, const PageTable& table, const Random& random, double scale) {
   const int64_t heads = cache.shape.at(2), dim = cache.shape.at(3);
   const int bytes = toolkit::bytes_of(cache.dtype);
+  int64_t tokens = 0;
+  for (const int64_t n : table.tokens) tokens += n;
+  const NormalElement element(cache.dtype, scale, 0.0, tokens * heads * dim);
   // A number depends on its place alone and no two requests share a page: any order will do.
   constexpr int64_t kTokens = 1024;
   struct Part {
@@ -130,14 +133,15 @@ void fill_tokens(Tensor& cache, const PageTable& table, const Random& random, do
   reference::for_each_row(int64_t(parts.size()), [&](int64_t part) {
     const auto [r, first] = parts[size_t(part)];
     const Random numbers = random.stream("request", r);
+    std::vector<int32_t> sums(static_cast<size_t>(dim));
     for (int64_t token = first; token < std::min(first + kTokens, table.tokens[r]); ++token) {
       const int64_t row = table.row(int64_t(r), token);
       for (int64_t h = 0; h < heads; ++h) {
         std::byte* p =
             cache.data() + cache.at({row / table.page_size, row % table.page_size, h, 0});
+        numbers.normal_sums(uint64_t((token * heads + h) * dim), dim, sums.data());
         for (int64_t d = 0; d < dim; ++d, p += cache.strides[3] * bytes)
-          encode_real(cache.dtype, numbers.normal(uint64_t((token * heads + h) * dim + d)) * scale,
-                      p);
+          element.put(sums[size_t(d)], p);
       }
     }
   });

@@ -24,6 +24,10 @@ class Random {
   int64_t below(uint64_t i, int64_t n) const;  // [0,n), n > 0
   // Approximately normal, mean 0, variance 1: a sum of eight 16-bit uniforms, so |x| <= 4.9.
   double normal(uint64_t i) const;
+  // normal(first + i) = normal_of(sums[i]) for `count` numbers in turn: several times faster, for caches of gigabytes.
+  void normal_sums(uint64_t first, int64_t count, int32_t* sums) const;
+  static constexpr int32_t kNormalSums = 8 * 65535 + 1;  // a sum is in [0, kNormalSums)
+  static double normal_of(int32_t sum);
   std::vector<int64_t> shuffle(int64_t n) const;                  // a permutation of 0..n-1
   std::vector<int64_t> distinct(int64_t k, int64_t n) const;      // k distinct of 0..n-1, ascending
   Random stream(std::string_view name) const;                     // a sub-stream of this one

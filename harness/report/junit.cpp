@@ -76,9 +76,10 @@ std::string test_case(const Row& row) {
     case Kind::failure:
       break;
   }
+  const std::string repro = row.text("repro");  // a comparison has neither
   return fmt::format(
-      "{}>\n      <failure type=\"{}\" message=\"{}\">{} | {}</failure>\n    </testcase>\n", head,
-      status, message, xml(bad), xml(row.text("repro")));
+      "{}>\n      <failure type=\"{}\" message=\"{}\">{}{}{}</failure>\n    </testcase>\n", head,
+      status, message, xml(bad), bad.empty() || repro.empty() ? "" : " | ", xml(repro));
 }
 
 class JunitSink : public Sink {

@@ -16,17 +16,23 @@ namespace {
 class HeapStorage final : public Storage {
  public:
   explicit HeapStorage(size_t bytes) : Storage(allocate(bytes), bytes) {}
-  ~HeapStorage() override { std::free(data_); }
+  ~HeapStorage() override {
+    void* p;
+    std::memcpy(&p, data_ - sizeof p, sizeof p);
+    std::free(p);
+  }
 
  private:
   static std::byte* allocate(size_t bytes) {
     const size_t room =
         (bytes / 64 + 1) * 64;  // never empty, so that data() of an empty tensor is an address too
-    if (room < bytes) throw std::bad_alloc();
-    void* p = std::aligned_alloc(64, room);
+    if (room < bytes || room + 64 < room) throw std::bad_alloc();
+    // Zeros that the host gives at first touch: gigabytes are not written twice, and not by one core.
+    std::byte* p = static_cast<std::byte*>(std::calloc(room + 64, 1));
     if (!p) throw std::bad_alloc();
-    std::memset(p, 0, room);
-    return static_cast<std::byte*>(p);
+    std::byte* aligned = p + (64 - reinterpret_cast<uintptr_t>(p) % 64);
+    std::memcpy(aligned - sizeof p, &p, sizeof p);  // what has to be freed; malloc aligns by 16
+    return aligned;
   }
 };
 

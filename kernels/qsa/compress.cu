@@ -142,29 +142,6 @@ compress_kernel(CompressParams p) {
   if (lane < kAxes) *element<int64_t>(p.first_positions, row, lane) = first;
 }
 
-struct Compress {
-  static constexpr const toolkit::Contract& contract = compress::contract;
-  static constexpr const char* implementation = "portable";
-  static uint64_t workspace(const toolkit::Args&) { return 0; }
-  static void run(const device::OpCall& call) {
-    CompressParams p{};
-    p.raw_keys = tensor_of<3>(call.tensor("raw_keys"));
-    p.raw_positions = tensor_of<3>(call.tensor("raw_positions"));
-    p.ring = tensor_of<4>(call.tensor("compressor_state_cache"));
-    if (const auto rope = call.args.find("rope_cache")) p.rope = tensor_of<4>(rope);
-    p.ring_table = tensor_of<2>(call.tensor("compressor_state_block_table"));
-    p.token_to_req = tensor_of<1>(call.tensor("token_to_req"));
-    p.query_start_loc = tensor_of<1>(call.tensor("query_start_loc"));
-    p.positions = tensor_of<1>(call.tensor("logical_positions"));
-    p.slots = tensor_of<1>(call.tensor("compressed_slots"));
-    p.pooled = tensor_of<3>(call.tensor("pooled"));
-    p.first_positions = tensor_of<2>(call.tensor("first_positions"));
-    p.ratio = call.args.integer("compress_ratio");
-    launch_compress(p, call.stream);
-  }
-};
-DEVICE_OP(Compress)
-
 template <class T, int kVector>
 void launch_vectors(CompressParams p, void* stream) {
   const int64_t rows = p.raw_keys.size[0], vectors = p.raw_keys.size[2] / kVector;
@@ -183,9 +160,7 @@ void launch_type(const CompressParams& p, void* stream) {
   launch_vectors<T, 1>(p, stream);
 }
 
-}  // namespace
-
-void launch_compress(const CompressParams& params, void* stream) {
+void launch_portable(const CompressParams& params, device::Carver&, void* stream) {
   CompressParams p = params;
   if (p.raw_keys.size[0] == 0) return;
   p.few_requests = p.query_start_loc.size[0] <= kThreads;
@@ -196,6 +171,46 @@ void launch_compress(const CompressParams& params, void* stream) {
     launch_type<f16>(p, stream);
   else
     launch_type<float>(p, stream);
+}
+void plan_portable(const CompressParams&, device::Carver&) {}
+
+constexpr Launch<CompressParams> kPortable{plan_portable, launch_portable};
+
+struct Compress {
+  static constexpr const toolkit::Contract& contract = compress::contract;
+  static constexpr const char* implementation = "portable";
+  static uint64_t workspace(const toolkit::Args&) { return 0; }
+  static void run(const device::OpCall& call) {
+    device::Carver nothing(nullptr);
+    launch_portable(compress_params(call.args), nothing, call.stream);
+  }
+};
+DEVICE_OP(Compress)
+
+}  // namespace
+
+CompressParams compress_params(const toolkit::Args& args) {
+  CompressParams p{};
+  p.raw_keys = tensor_of<3>(args.tensor("raw_keys"));
+  p.raw_positions = tensor_of<3>(args.tensor("raw_positions"));
+  p.ring = tensor_of<4>(args.tensor("compressor_state_cache"));
+  if (const auto rope = args.find("rope_cache")) p.rope = tensor_of<4>(rope);
+  p.ring_table = tensor_of<2>(args.tensor("compressor_state_block_table"));
+  p.token_to_req = tensor_of<1>(args.tensor("token_to_req"));
+  p.query_start_loc = tensor_of<1>(args.tensor("query_start_loc"));
+  p.positions = tensor_of<1>(args.tensor("logical_positions"));
+  p.slots = tensor_of<1>(args.tensor("compressed_slots"));
+  p.pooled = tensor_of<3>(args.tensor("pooled"));
+  p.first_positions = tensor_of<2>(args.tensor("first_positions"));
+  p.ratio = args.integer("compress_ratio");
+  return p;
+}
+
+constinit Launch<CompressParams> tuned_compress{};  // before any file's start-up code runs
+
+void launch_compress(const CompressParams& p, void* stream) {
+  device::Carver nothing(nullptr);
+  launch_best(tuned_compress, kPortable, p, nothing, stream);
 }
 
 }  // namespace qsa

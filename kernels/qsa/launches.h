@@ -37,7 +37,9 @@ struct CompressParams {
   bool few_requests;
   int lanes_log2;
 };
-void launch_compress(const CompressParams& p, void* stream);
+CompressParams compress_params(const toolkit::Args& args);
+void launch_compress(const CompressParams& p, void* stream);  // by the tuned kernel where it serves
+extern Launch<CompressParams> tuned_compress;
 
 inline constexpr int kMaxSlotRank = 8;
 struct StoreParams {
@@ -74,7 +76,8 @@ struct TopkParams {
   int64_t k;
   bool eager;  // set by the launch
 };
-void launch_topk(const TopkParams& p, void* stream);
+void plan_topk(const TopkParams& p, device::Carver& carver);  // room that long rows need
+void launch_topk(const TopkParams& p, device::Carver& carver, void* stream);
 
 struct ExpandParams {
   Tensor<2> blocks;  // [R,K]
@@ -86,7 +89,8 @@ void launch_expand(const ExpandParams& p, void* stream);
 
 // Both in one launch, where can_expand says so. expand.blocks is not looked at.
 bool can_expand(int64_t k, const ExpandParams& expand);
-void launch_topk_expand(const TopkParams& topk, const ExpandParams& expand, void* stream);
+void launch_topk_expand(const TopkParams& topk, const ExpandParams& expand, device::Carver& carver,
+                        void* stream);
 
 struct MergeParams {
   Tensor<4> partial;     // [splits,R,Hq,D]

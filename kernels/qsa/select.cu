@@ -39,12 +39,22 @@ Buffers buffers_of(const toolkit::Args& args, device::Carver& carver) {
   return b;
 }
 
+// The rows of a chunk; its scores are there once `score` has run.
+TopkParams topk_params(const Buffers& b, int64_t count) {
+  TopkParams p{};
+  p.logits = rows_of(b.logits, 0, count);
+  p.visible = rows_of(b.visible, 0, count);
+  p.k = b.k;
+  return p;
+}
+
 struct Select {
   static constexpr const toolkit::Contract& contract = select::contract;
   static constexpr const char* implementation = "portable";
   static uint64_t workspace(const toolkit::Args& args) {
     device::Carver carver(nullptr);
-    buffers_of(args, carver);
+    const Buffers buffers = buffers_of(args, carver);
+    plan_topk(topk_params(buffers, buffers.chunk), carver);
     return carver.used();
   }
   static void run(const device::OpCall& call) {
@@ -72,16 +82,14 @@ struct Select {
       expand.positions = score.positions;
       expand.token_to_req = score.token_to_req;
       expand.indices = rows_of(all.indices, row, count);
-      TopkParams topk{};
-      topk.logits = score.logits;
-      topk.visible = score.visible;
-      topk.k = buffers.k;
+      TopkParams topk = topk_params(buffers, count);
+      device::Carver room = carver;  // each chunk's anew
       if (can_expand(buffers.k, all)) {
-        launch_topk_expand(topk, expand, call.stream);
+        launch_topk_expand(topk, expand, room, call.stream);
         continue;
       }
       topk.blocks = expand.blocks = rows_of(buffers.blocks, 0, count);
-      launch_topk(topk, call.stream);
+      launch_topk(topk, room, call.stream);
       launch_expand(expand, call.stream);
     }
   }

@@ -43,6 +43,15 @@ ScoreParams score_stage(const toolkit::Args& args) {
   return p;
 }
 
+TopkParams topk_stage(const toolkit::Args& args) {
+  TopkParams p{};
+  p.logits = tensor_of<2>(args.tensor("score.logits"));
+  p.visible = tensor_of<1>(args.tensor("score.visible_blocks"));
+  p.blocks = tensor_of<2>(args.tensor("topk.block_indices"));
+  p.k = p.blocks.size[1];
+  return p;
+}
+
 AttendParams attend_stage(const toolkit::Args& args) {
   AttendParams p{};
   p.q = tensor_of<3>(args.tensor("attend.q"));
@@ -76,17 +85,14 @@ struct Step {
   static uint64_t workspace(const toolkit::Args& args) {
     device::Carver carver(nullptr);
     Stores(args, carver);
+    plan_topk(topk_stage(args), carver);
     plan_attend(attend_stage(args), carver);
     return carver.used();
   }
   static void run(const device::OpCall& call) {
     const toolkit::Args& args = call.args;
     const ScoreParams score = score_stage(args);
-    TopkParams topk{};
-    topk.logits = score.logits;
-    topk.visible = score.visible;
-    topk.blocks = tensor_of<2>(args.tensor("topk.block_indices"));
-    topk.k = topk.blocks.size[1];
+    const TopkParams topk = topk_stage(args);
     ExpandParams expand{};
     expand.blocks = topk.blocks;
     expand.positions = score.positions;
@@ -102,9 +108,9 @@ struct Step {
     if (stores.has_ring) launch_store(stores.ring, call.stream);
     launch_score(score, call.stream);
     if (can_expand(topk.k, expand)) {
-      launch_topk_expand(topk, expand, call.stream);
+      launch_topk_expand(topk, expand, carver, call.stream);
     } else {
-      launch_topk(topk, call.stream);
+      launch_topk(topk, carver, call.stream);
       launch_expand(expand, call.stream);
     }
     launch_attend(attend_stage(args), carver, call.stream);

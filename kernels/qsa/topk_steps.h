@@ -41,10 +41,11 @@ struct Interval {
 };
 
 // Inclusive sum over the lower lanes.
-DEVICE_FUNCTION uint32_t wave_prefix(uint32_t v) {
+template <class T>
+DEVICE_FUNCTION T wave_prefix(T v) {
   DEVICE_UNROLL
   for (int step = 1; step < device::kWave; step *= 2) {
-    const uint32_t lower = device::shuffle_up(v, step);
+    const T lower = device::shuffle_up(v, step);
     if (device::lane() >= step) v += lower;
   }
   return v;
@@ -62,8 +63,8 @@ DEVICE_FUNCTION uint32_t block_prefix(uint32_t own, Totals& totals) {
 }
 
 // Finds the bin of the wanted-th entry from the top and how many are still wanted in it, and clears
-// the bins. With fewer entries than wanted: a count of 0.
-template <int kThreads, class Bins, class Totals, class State>
+// the bins. With fewer entries than wanted: a count of 0. kTop: finds the topmost bin in use, too.
+template <int kThreads, bool kTop = true, class Bins, class Totals, class State>
 DEVICE_FUNCTION void choose_bin(Bins& bins, Totals& totals, State& state, uint32_t wanted) {
   constexpr int kOwn = kBins / kThreads;
   using Own = Pack<uint32_t, kOwn * 4 < 16 ? kOwn * 4 : 16>;
@@ -79,10 +80,10 @@ DEVICE_FUNCTION void choose_bin(Bins& bins, Totals& totals, State& state, uint32
   for (int i = 0; i < kOwn / Own::kSize; ++i) mine[i] = Own{};
   if (device::thread() == 0) state[kCount] = 0;
   uint32_t before = block_prefix(own, totals);
-  if (own > 0 && before < wanted) {
+  if (own > 0 && before < wanted && (kTop || wanted - before <= own)) {
     DEVICE_UNROLL
     for (int i = kOwn - 1; i >= 0; --i) {
-      if (before == 0 && count[i] > 0) state[kTopBin] = uint32_t(low + i);
+      if (kTop && before == 0 && count[i] > 0) state[kTopBin] = uint32_t(low + i);
       if (before < wanted && wanted <= before + count[i]) {
         state[kBin] = uint32_t(low + i);
         state[kWanted] = wanted - before;

@@ -1,20 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// tq.dequant where slots are 2-byte aligned and head sizes multiples of 16: a wave takes 32 tokens
-// of one head, several slots at a time, eight elements of a key and of its value a lane. The heads
-// of a token lie in neighbouring waves, whose slots share cache lines. dequant.md says why.
+// tq.dequant where slots are 2-byte aligned and head sizes multiples of 16: a wave takes some
+// tokens with all of their heads, which mostly lie together. It copies their bytes into shared
+// memory as they are, and cuts the codes from there: 16 elements of a key and of its value a lane.
+// Waves wait for their own bytes alone; many small blocks keep reads and writes mixed. dequant.md
+// says why.
+#include <algorithm>
+#include <bit>
+
 #include "device/launch.h"
 #include "device/nvidia.h"
 #include "device/op.h"
 #include "tq/dequant.h"
+#include "tq/dequant_rows.h"
 #include "tq/slot_codes.h"
 
 namespace tq::dequant {
 
 namespace sm_80 {
 
-inline constexpr int kThreads = 256;
-inline constexpr int kTokens = device::kWave;  // of a wave's item: a lane finds one's slot
-inline constexpr int kBatch = 2;               // slots a lane has in flight
+inline constexpr int kThreads = 256, kWaves = kThreads / device::kWave;
+inline constexpr int kBlocks = 5;      // of a multiprocessor
+inline constexpr int kMostSlots = 16;  // of an item
+
+// n / divisor for 0 <= n < 2^31, without a division.
+struct Divider {
+  uint32_t factor, shift;
+  Divider() = default;
+  explicit Divider(uint32_t divisor) : shift(31 + uint32_t(std::bit_width(divisor - 1))) {
+    factor = uint32_t(((uint64_t{1} << shift) + divisor - 1) / divisor);
+  }
+  DEVICE_FUNCTION int operator()(int n) const {
+    return static_cast<int>(uint64_t{static_cast<uint32_t>(n)} * factor >> shift);
+  }
+};
 
 struct Params {
   Cache cache;
@@ -23,186 +41,157 @@ struct Params {
   Codebook centroids;
   bool norm_correction;
   Strided<4> k, v;  // [B,Hk,tokens,D] f16
-  int64_t heads, tokens, chunks;
-  int64_t items;      // B * chunks * Hk
-  int lanes_of_slot;  // a power of two, >= D / 8
+  int heads, tokens;
+  // An item is a number of tokens (a power of two) of some heads, mostly all.
+  int items, rows, chunks, head_chunks, item_heads, tokens_log2;
+  Divider page, chunk, head_chunk;
+  int slot, run_pitch, stage_bytes;
+  bool pieces16;               // runs of a token's heads are copied by 16 bytes
+  int k_bytes[2], v_bytes[2];  // from head to head, from token to token
+  uint32_t magic;              // 2^23 as a float: in a register, else an instruction has it twice
 };
 
-// Four words that go out at once.
-struct Row8 {
-  uint32_t pair[4];  // of f16
+// Where an item lies.
+struct Item {
+  int row, chunk, head_chunk;
 };
-
-DEVICE_FUNCTION uint32_t load_u16(const uint8_t* at) {
-  return *reinterpret_cast<const uint16_t*>(at);
+DEVICE_FUNCTION Item item_at(const Params& p, int index) {
+  const int rest = p.head_chunk(index), row = p.chunk(rest);
+  return {row, rest - row * p.chunks, index - rest * p.head_chunks};
 }
-DEVICE_FUNCTION float half_at(const uint8_t* at) {
-  return device::low_half<device::f16>(load_u16(at));
+DEVICE_FUNCTION int tokens_of(const Params& p, const Item& item) {
+  return device::min(p.tokens - (item.chunk << p.tokens_log2), 1 << p.tokens_log2);
 }
-
-// The codes of elements [8 group, 8 group + 8) of a stream, the first at bit 0; undefined bits
-// above them. Streams of 3 bits have a multiple of 6 bytes: what is read beyond a group is
-// another's.
-template <int Bits>
-DEVICE_FUNCTION uint32_t load_codes(const uint8_t* stream, int group) {
-  static_assert(Bits == 3 || Bits == 4);
-  const int at = group * Bits & ~1;
-  const uint32_t word = load_u16(stream + at) | load_u16(stream + at + 2) << 16;
-  return Bits == 3 ? word >> ((group & 1) * 8) : word;
+DEVICE_FUNCTION int heads_of(const Params& p, const Item& item) {
+  return device::min(p.heads - item.head_chunk * p.item_heads, p.item_heads);
 }
 
-// What a lane reads of a slot.
-struct Piece {
-  uint32_t key[2], value;
-  float norm, scale, zero;
+// The page of a lane's token. Its id is not looked at before other loads are under way.
+struct Place {
+  int64_t page;
+  int in_page;
 };
-
-template <int KeyBits, int ValueBits>
-DEVICE_FUNCTION Piece load_piece(const SlotFormat& f, const uint8_t* slot, int group) {
-  Piece piece{};
-  if constexpr (KeyBits == 8) {
-    for (int i = 0; i < 2; ++i)
-      piece.key[i] = load_u16(slot + group * kGroup + 4 * i) |
-                     load_u16(slot + group * kGroup + 4 * i + 2) << 16;
-  } else {
-    piece.key[0] = load_codes<KeyBits>(slot, group);
-    piece.norm = half_at(slot + f.norm_at);
-  }
-  piece.value = load_codes<ValueBits>(slot + f.value_at, group);
-  piece.scale = half_at(slot + f.scale_at);
-  piece.zero = half_at(slot + f.zero_at);
-  return piece;
+DEVICE_FUNCTION Place find_page(const Params& p, const Item& item) {
+  if (item.row >= p.rows || device::lane() >= tokens_of(p, item)) return {-1, 0};
+  const int token = (item.chunk << p.tokens_log2) + device::lane(), column = p.page(token);
+  if (column >= p.table.columns) return {-1, 0};
+  return {load_index(p.table.ids.data, p.table.ids.dtype,
+                     item.row * p.table.ids.stride[0] + column * p.table.ids.stride[1]),
+          token - column * int(p.cache.page)};
+}
+DEVICE_FUNCTION int64_t run_of(const Params& p, const Item& item, const Place& place) {
+  if (place.page < 0 || place.page >= p.cache.blocks) return kMasked;
+  return slot_offset(p.cache, place.page, place.in_page, item.head_chunk * p.item_heads);
 }
 
-// An e4m3 byte moved into an f16's exponent and mantissa is the number times a power of two, also
-// where it is denormal.
-DEVICE_FUNCTION uint32_t fp8_pair(uint32_t bytes_high, uint32_t factor) {
-  const uint32_t pair = (bytes_high & 0x80008000u) | ((bytes_high & 0x7f007f00u) >> 1);
-  return device::multiply_f16x2(pair, factor);
-}
-DEVICE_FUNCTION bool is_nan_byte(tk_dtype flavour, uint32_t byte) {
-  if (flavour == TK_E4M3FN) return (byte & 0x7f) == 0x7f;
-  return flavour == TK_E4M3FNUZ && byte == 0x80;
-}
-DEVICE_FUNCTION bool has_nan_byte(tk_dtype flavour, uint32_t bytes) {
-  if (flavour == TK_E4M3FN) return (((bytes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u) != 0;
-  if (flavour != TK_E4M3FNUZ) return false;
-  const uint32_t x = bytes ^ 0x80808080u;  // a byte 0?
-  return ((x - 0x01010101u) & ~x & 0x80808080u) != 0;
-}
-DEVICE_FUNCTION Row8 fp8_row(tk_dtype flavour, const uint32_t (&bytes)[2]) {
-  const uint32_t factor = flavour == TK_E4M3FN     ? 0x5c005c00u   // 2^8
-                          : flavour == TK_E4M3FNUZ ? 0x58005800u   // 2^7
-                                                   : 0x3c003c00u;  // 1
-  Row8 row;
-  DEVICE_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    row.pair[2 * i] = fp8_pair(device::permute_bytes(bytes[i], 0, 0x1404), factor);
-    row.pair[2 * i + 1] = fp8_pair(device::permute_bytes(bytes[i], 0, 0x3424), factor);
-    if (has_nan_byte(flavour, bytes[i])) {
+// Brings the slots of an item into a stage; a lane has a token's run.
+DEVICE_FUNCTION void fetch(const Params& p, const Item& item, int64_t run, uint8_t* stage) {
+  const int count = tokens_of(p, item), heads = heads_of(p, item);
+  DEVICE_ROLLED
+  for (int t = 0; t < count; ++t) {
+    const int64_t at = device::shuffle(run, t);
+    if (at == kMasked) continue;
+    const uint8_t* from = p.cache.data + at;
+    uint8_t* to = stage + t * p.run_pitch;
+    if (p.pieces16) {
+      const int bytes = heads * p.slot;
       DEVICE_UNROLL
-      for (int b = 0; b < 4; ++b)
-        if (is_nan_byte(flavour, bytes[i] >> (8 * b) & 255))
-          row.pair[2 * i + b / 2] |= b % 2 ? 0x7e000000u : 0x7e00u;
+      for (int n = 0; n < 4; ++n) {
+        const int i = (n * device::kWave + device::lane()) * 16;
+        if (i < bytes) device::copy_async16(to + i, from + i, true);
+      }
+      for (int i = (4 * device::kWave + device::lane()) * 16; i < bytes; i += 16 * device::kWave)
+        device::copy_async16(to + i, from + i, true);
+    } else {
+      DEVICE_ROLLED
+      for (int h = 0; h < heads; ++h) {
+        DEVICE_ROLLED
+        for (int i = device::lane() * 2; i < p.slot; i += 2 * device::kWave)
+          *reinterpret_cast<uint16_t*>(to + h * p.slot + i) =
+              *reinterpret_cast<const uint16_t*>(from + h * p.cache.stride[2] + i);
+      }
     }
   }
-  return row;
+  device::copy_async_commit();
 }
 
-// Centroids times the norm; with norm correction times norm / sqrt(sum c^2 + 1e-16), the sum over
-// the lanes of the slot.
-template <int Bits, class Table>
-DEVICE_FUNCTION Row8 centroid_row(const Params& p, Table& centroids, const Piece& piece,
-                                  bool active) {
-  float c[kGroup];
-  float squares = 0;
-  DEVICE_UNROLL
-  for (int e = 0; e < kGroup; ++e) {
-    c[e] = centroids[piece.key[0] >> (e * Bits) & ((1 << Bits) - 1)];
-    squares = device::fma(c[e], c[e], squares);
+DEVICE_FUNCTION std::byte* bytes_of(const Strided<4>& t, int64_t at) {
+  return static_cast<std::byte*>(t.data) + at * int64_t{sizeof(device::f16)};
+}
+
+// Zeros for an item's tokens that no page holds.
+DEVICE_FUNCTION void clear_dead(const Params& p, std::byte* k, std::byte* v, int count, int heads,
+                                device::LaneMask live) {
+  const int row_bytes = p.format.head_dim * 2;
+  for (int t = 0; t < count; ++t) {
+    if (live >> t & 1) continue;
+    DEVICE_ROLLED
+    for (int h = 0; h < heads; ++h) DEVICE_ROLLED
+    for (int i = device::lane() * 16; i < row_bytes; i += 16 * device::kWave) {
+      device::store16(k + int64_t{h} * p.k_bytes[0] + int64_t{t} * p.k_bytes[1] + i, Row8{});
+      device::store16(v + int64_t{h} * p.v_bytes[0] + int64_t{t} * p.v_bytes[1] + i, Row8{});
+    }
   }
-  float factor = piece.norm;
-  if (p.norm_correction) {
-    if (!active) squares = 0;
-    for (int mask = p.lanes_of_slot / 2; mask > 0; mask /= 2)
-      squares += device::shuffle_xor(squares, mask);
-    factor = device::divide(factor, device::sqrt(squares + 1e-16f));
-  }
-  Row8 row;
-  DEVICE_UNROLL
-  for (int i = 0; i < 4; ++i)
-    row.pair[i] = device::pack_halves<device::f16>(factor * c[2 * i], factor * c[2 * i + 1]);
-  return row;
 }
 
-template <int Bits>
-DEVICE_FUNCTION float value_element(const Piece& piece, int e) {
-  const uint32_t code = piece.value >> (e * Bits) & ((1 << Bits) - 1);
-  const float number = device::bit_cast<float>(0x4b000000u | code) - 8388608.0f;  // 2^23
-  return device::fma(number, piece.scale, piece.zero);  // the product is exact: rounded once
-}
-template <int Bits>
-DEVICE_FUNCTION Row8 value_row(const Piece& piece) {
-  Row8 row;
-  DEVICE_UNROLL
-  for (int i = 0; i < 4; ++i)
-    row.pair[i] = device::pack_halves<device::f16>(value_element<Bits>(piece, 2 * i),
-                                                   value_element<Bits>(piece, 2 * i + 1));
-  return row;
-}
-
-DEVICE_FUNCTION void store_row(const Strided<4>& t, int64_t at, const Row8& row) {
-  device::store16(static_cast<device::f16*>(t.data) + at, row);
-}
-
-template <int KeyBits, int ValueBits>
-DEVICE_KERNEL(kThreads)
+template <int KeyBits, int ValueBits, int kLanes>
+DEVICE_KERNEL_BLOCKS(kThreads, kBlocks)
 dequant_slots(Params p) {
   DEVICE_SHARED(float, centroids, 16);
+  DEVICE_DYNAMIC_SHARED(uint8_t, stages);
+  constexpr int kStep = device::kWave / kLanes;  // slots at a time
+  const Item item = item_at(p, device::block_x() * kWaves + device::wave());
+  const Place place = find_page(p, item);
   if constexpr (KeyBits < 8) {
     if (device::thread() < 1 << KeyBits)
       centroids[device::thread()] = p.centroids.data[device::thread() * p.centroids.stride];
-    device::sync_block();
   }
-  const int lanes = p.lanes_of_slot, lane = device::lane();
-  const int group = lane & (lanes - 1), first = lane / lanes, step = device::kWave / lanes;
-  const bool active = group * kGroup < p.format.head_dim;
-  for (int64_t item = int64_t{device::block_x()} * device::waves() + device::wave(); item < p.items;
-       item += int64_t{device::blocks_x()} * device::waves()) {
-    const int64_t head = item % p.heads, chunk = item / p.heads % p.chunks,
-                  row = item / p.heads / p.chunks;
-    const int64_t begin = chunk * kTokens;
-    const int count =
-        static_cast<int>(p.tokens - begin < kTokens ? p.tokens - begin : int64_t{kTokens});
-    const int64_t offset =
-        lane < count ? find_slot(p.cache, p.table, row, begin + lane, head) : kMasked;
-    const int64_t k_at = row * p.k.stride[0] + head * p.k.stride[1] + begin * p.k.stride[2];
-    const int64_t v_at = row * p.v.stride[0] + head * p.v.stride[1] + begin * p.v.stride[2];
-    for (int token = first; token - first < count; token += step * kBatch) {
-      Piece piece[kBatch];
-      bool live[kBatch];
-      DEVICE_UNROLL
-      for (int i = 0; i < kBatch; ++i) {
-        const int64_t at = device::shuffle(offset, (token + i * step) & (kTokens - 1));
-        live[i] = at != kMasked;
-        piece[i] = Piece{};
-        if (live[i] && active)
-          piece[i] = load_piece<KeyBits, ValueBits>(p.format, p.cache.data + at, group);
-      }
-      DEVICE_UNROLL
-      for (int i = 0; i < kBatch; ++i) {
-        Row8 k, v = value_row<ValueBits>(piece[i]);
-        if constexpr (KeyBits == 8)
-          k = fp8_row(p.format.fp8, piece[i].key);
-        else
-          k = centroid_row<KeyBits>(p, centroids, piece[i], active);
-        if (!live[i]) k = v = Row8{};
-        const int64_t t = token + i * step;
-        if (t >= count || !active) continue;
-        store_row(p.k, k_at + t * p.k.stride[2] + group * kGroup, k);
-        store_row(p.v, v_at + t * p.v.stride[2] + group * kGroup, v);
-      }
+  uint8_t* const stage = device::data(stages) + device::wave() * p.stage_bytes;
+  const int64_t run = run_of(p, item, place);
+  const device::LaneMask live = device::ballot(run != kMasked);
+  if (live != 0) fetch(p, item, run, stage);
+  const int group = device::lane() % kLanes, groups = p.format.head_dim / kGroup;
+  const bool active[2] = {group < groups, group + kLanes < groups};
+  const int readable = active[0] ? group : 0, apart = active[1] ? kLanes : 0;
+  const int count = tokens_of(p, item), heads = heads_of(p, item);
+  const int head = item.head_chunk * p.item_heads, token = item.chunk << p.tokens_log2;
+  std::byte* k_item =
+      bytes_of(p.k, item.row * p.k.stride[0] + head * p.k.stride[1] + token * p.k.stride[2]);
+  std::byte* v_item =
+      bytes_of(p.v, item.row * p.v.stride[0] + head * p.v.stride[1] + token * p.v.stride[2]);
+  device::copy_async_wait<0>();
+  if constexpr (KeyBits < 8) device::sync_block();
+  device::sync_wave();
+  if (item.row >= p.rows) return;
+  if (device::popcount(live) < count) clear_dead(p, k_item, v_item, count, heads, live);
+  k_item += group * 16;
+  v_item += group * 16;
+  const int slots = heads << p.tokens_log2;
+  DEVICE_ROLLED
+  for (int base = 0; base < slots; base += kStep) {
+    const int slot = device::min(base + device::lane() / kLanes, slots - 1);
+    const int h = slot >> p.tokens_log2, t = slot & ((1 << p.tokens_log2) - 1);
+    const bool exists = (live >> t & 1) != 0;  // where not, garbage is computed
+    const Piece piece = load_piece<KeyBits, ValueBits>(
+        p.format, stage + t * p.run_pitch + h * p.slot, readable, apart);
+    Row8 k[2];
+    const Row8 v[2] = {value_row<ValueBits>(piece, 0, p.magic),
+                       value_row<ValueBits>(piece, 1, p.magic)};
+    if constexpr (KeyBits == 8) {
+      k[0] = fp8_row(p.format.fp8, piece.key[0]);
+      k[1] = fp8_row(p.format.fp8, piece.key[1]);
+    } else {
+      centroid_rows<KeyBits, kLanes>(reinterpret_cast<const std::byte*>(device::data(centroids)),
+                                     p.norm_correction, piece, active, k);
     }
+    std::byte* const k_at = k_item + int64_t{h} * p.k_bytes[0] + int64_t{t} * p.k_bytes[1];
+    std::byte* const v_at = v_item + int64_t{h} * p.v_bytes[0] + int64_t{t} * p.v_bytes[1];
+    DEVICE_UNROLL
+    for (int n = 0; n < 2; ++n)
+      if (exists && active[n]) {
+        device::store16(k_at + n * kLanes * 16, k[n]);
+        device::store16(v_at + n * kLanes * 16, v[n]);
+      }
   }
 }
 
@@ -217,54 +206,96 @@ struct Dequant {
     need(reinterpret_cast<uintptr_t>(t.data<void>()) % 16 == 0 && t.stride(3) == 1 &&
              t.stride(0) % 8 == 0 && t.stride(1) % 8 == 0 && t.stride(2) % 8 == 0,
          "outputs whose rows are contiguous and aligned to 16 bytes");
+    for (int i : {1, 2})
+      need(t.stride(i) == int32_t(t.stride(i)) && t.stride(i) * 2 == int32_t(t.stride(i) * 2),
+           "outputs whose heads and tokens are less than 2 GiB apart");
   }
-  // Pointers are looked at in run() only where the query has none.
-  static uint64_t workspace(const toolkit::Args& a) {
-    const Cache cache = cache_of(a);
-    const SlotFormat f = slot_format(a, head_dim(a));
+  // The rules; pointers are looked at in run() only where the query has none.
+  static void need_all(const Args& a, const Cache& cache, const SlotFormat& f) {
     need(f.head_dim % 16 == 0 && f.head_dim <= 256,
          "a head size that is a multiple of 16, up to 256");
     need(cache.stride[3] == 1 && reinterpret_cast<uintptr_t>(cache.data) % 2 == 0 &&
              cache.stride[0] % 2 == 0 && cache.stride[1] % 2 == 0 && cache.stride[2] % 2 == 0 &&
              f.value_at % 2 == 0,
          "slots and values aligned to 2 bytes");
+    need(!f.fp8 || ((f.zero_at + 2) % 4 == 0 && f.value_at % 4 == 0),
+         "slots of fp8 keys that are whole words");
     need_rows16(a.tensor("k"));
     need_rows16(a.tensor("v"));
-    return 0;
+    need(a.tensor("kv_cache").size(2) <= INT32_MAX / 512 && cache.page <= INT32_MAX &&
+             tokens(a) <= INT32_MAX - kMostSlots,
+         "counts of heads and tokens in 32 bits");
   }
-  template <int KeyBits>
-  static void start(const Params& p, const device::OpCall& call) {
-    constexpr int kWaves = kThreads / device::kWave;
-    const int64_t blocks = (p.items + kWaves - 1) / kWaves, most = int64_t{1} << 30;
-    const device::Grid grid{blocks < most ? blocks : most, 1, 1};
-    if (p.format.value_bits == 3)
-      device::launch(dequant_slots<KeyBits, 3>, grid, kThreads, 0, call.stream, p);
-    else
-      device::launch(dequant_slots<KeyBits, 4>, grid, kThreads, 0, call.stream, p);
-  }
-  static void run(const device::OpCall& call) {
-    const Args& a = call.args;
+  static Params params(const Args& a) {
     Params p{};
     p.cache = cache_of(a);
     p.table = page_table(a);
     p.format = slot_format(a, head_dim(a));
     p.centroids = codebook(a, p.format);
     p.norm_correction = a.boolean("norm_correction");
-    p.k = strided<4>(call.tensor("k"));
-    p.v = strided<4>(call.tensor("v"));
-    p.heads = a.tensor("kv_cache").size(2);
-    p.tokens = tokens(a);
-    p.chunks = (p.tokens + kTokens - 1) / kTokens;
-    p.items = a.tensor("block_table").size(0) * p.heads * p.chunks;
-    p.lanes_of_slot = 2;
-    while (p.lanes_of_slot * kGroup < p.format.head_dim) p.lanes_of_slot *= 2;
-    if (p.items == 0) return;
-    if (p.format.fp8)
-      start<8>(p, call);
-    else if (p.format.key_bits == 3)
-      start<3>(p, call);
+    p.k = strided<4>(a.tensor("k"));
+    p.v = strided<4>(a.tensor("v"));
+    need_all(a, p.cache, p.format);
+    p.heads = int(a.tensor("kv_cache").size(2));
+    p.tokens = int(tokens(a));
+    p.slot = p.format.zero_at + 2;
+    p.item_heads = std::min(p.heads, kMostSlots);
+    while ((2 << p.tokens_log2) * p.item_heads <= kMostSlots) ++p.tokens_log2;
+    p.head_chunks = (p.heads + p.item_heads - 1) / p.item_heads;
+    p.chunks = (p.tokens + (1 << p.tokens_log2) - 1) >> p.tokens_log2;
+    p.rows = int(a.tensor("block_table").size(0));
+    const int64_t items = a.tensor("block_table").size(0) * p.chunks * p.head_chunks;
+    need(items <= INT32_MAX / 2, "fewer than 2^30 groups of tokens");
+    p.items = int(items);
+    const int run = p.item_heads * p.slot;
+    p.run_pitch = (run + 15) / 16 * 16;
+    p.stage_bytes = p.run_pitch << p.tokens_log2;
+    p.pieces16 = (p.cache.stride[2] == p.slot || p.heads == 1) && run % 16 == 0 &&
+                 p.heads * p.slot % 16 == 0 &&
+                 reinterpret_cast<uintptr_t>(p.cache.data) % 16 == 0 &&
+                 p.cache.stride[0] % 16 == 0 && p.cache.stride[1] % 16 == 0;
+    p.page = Divider(uint32_t(p.cache.page));
+    p.chunk = Divider(uint32_t(std::max(p.chunks, 1)));
+    p.head_chunk = Divider(uint32_t(p.head_chunks));
+    for (int i : {0, 1}) {
+      p.k_bytes[i] = int(p.k.stride[1 + i] * 2);
+      p.v_bytes[i] = int(p.v.stride[1 + i] * 2);
+    }
+    p.magic = 0x4b000000u;
+    return p;
+  }
+  static uint64_t workspace(const toolkit::Args& a) {
+    params(a);
+    return 0;
+  }
+  template <int KeyBits, int ValueBits, int kLanes>
+  static void launch(const Params& p, void* stream) {
+    const size_t shared = size_t(kWaves * p.stage_bytes);
+    constexpr size_t kKept = 2048;  // of the kernel's own and the system's
+    need(shared + kKept <= size_t(device::shared_bytes_of_block()), "more shared memory");
+    device::launch(dequant_slots<KeyBits, ValueBits, kLanes>,
+                   device::Grid{(int64_t{p.items} + kWaves - 1) / kWaves, 1, 1}, kThreads, shared,
+                   stream, p);
+  }
+  template <int KeyBits, int ValueBits>
+  static void start(const Params& p, void* stream) {
+    if (p.format.head_dim <= 64)
+      launch<KeyBits, ValueBits, 4>(p, stream);
+    else if (p.format.head_dim <= 128)
+      launch<KeyBits, ValueBits, 8>(p, stream);
     else
-      start<4>(p, call);
+      launch<KeyBits, ValueBits, 16>(p, stream);
+  }
+  static void run(const device::OpCall& call) {
+    const Params p = params(call.args);
+    if (p.items == 0) return;
+    const bool three = p.format.value_bits == 3;
+    if (p.format.fp8)
+      three ? start<8, 3>(p, call.stream) : start<8, 4>(p, call.stream);
+    else if (p.format.key_bits == 3)
+      three ? start<3, 3>(p, call.stream) : start<3, 4>(p, call.stream);
+    else
+      three ? start<4, 3>(p, call.stream) : start<4, 4>(p, call.stream);
   }
 };
 

@@ -141,4 +141,21 @@ TEST(Names, DryRunPrintsCasesAndRunsNothing) {
   EXPECT_TRUE(test::has(ran.out, "bytes="));
 }
 
+// Every op gets its share, a seed draws the same cases again, -a pins an axis, and each id is a command that makes the case.
+TEST(Names, RandomCasesAreTheSeedsAndKeepWhatIsPinned) {
+  const std::string command = "qsa-verify run --random 15 --dry-run --seed ";
+  const auto ran = run_tool(command + "3");
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_TRUE(test::has(ran.out, "15 cases, none was run"));
+  for (const char* op : {"qsa.attend/random", "qsa.step/random", "tq.decode/random", "tq.rotate/random"})
+    EXPECT_TRUE(test::has(ran.out, op)) << op;
+  EXPECT_EQ(run_tool(command + "3").out, ran.out);
+  EXPECT_NE(run_tool(command + "4").out, ran.out);
+  const auto pinned = run_tool("qsa-verify run expand --random 9 --dry-run -a ratio=2,3");
+  EXPECT_TRUE(test::has(pinned.out, "ratio=2"));
+  EXPECT_FALSE(test::has(pinned.out, "ratio=8"));
+  EXPECT_EQ(run_tool("qsa-verify run expand --random 0").code, 2);
+  EXPECT_EQ(run_tool("tq-bench run --random 4 -p qwen3-4b-k8v4 --dry-run").code, 2);
+}
+
 }  // namespace

@@ -56,6 +56,8 @@ TEST(Peers, RowIsFoundByItsCoordinatesDefaultsAndL2State) {
   harness::Timing stream = timing("qsa.attend", id, "cold");
   stream.launch = "stream";  // the peer's are graph replays
   EXPECT_FALSE(peers.find(stream));
+  for (const auto l2 : {"rotate", ""})  // neither of the peer's two states
+    EXPECT_FALSE(peers.find(timing("qsa.attend", id, l2))) << l2;
   EXPECT_TRUE(peers.find(
       timing("qsa.score", "qsa.score/axes:requests=64,ctx=8192,ragged=0,width=128", "cold")));
   EXPECT_TRUE(peers.find(timing(
@@ -84,6 +86,23 @@ TEST(Peers, TableThatNamesNoOpOrAxisIsRefusedWithItsLine) {
       EXPECT_TRUE(has(e.what(), part));
     }
   }
+}
+
+TEST(Peers, TimesThatAreNoTimesAreRefusedWithTheirLine) {
+  const std::string path = test::scratch("bad-peer.csv");
+  for (const std::string us : {"0", "nan", "-3", "inf"})
+    for (const std::string times : {us + ",1", "1," + us}) {
+      std::ofstream(path) << "op,shape,cold_us,warm_us\nempty,-," << times << "\n";
+      try {
+        harness::Peers(kShapes, path);
+        ADD_FAILURE() << times;
+      } catch (const harness::BadRequest& e) {
+        EXPECT_TRUE(has(e.what(), "bad-peer.csv:2: "));
+        EXPECT_TRUE(has(e.what(), "_us: expected more than 0 and finite, got " + us)) << e.what();
+      }
+    }
+  std::ofstream(path) << "op,shape,cold_us,warm_us\nempty,-,1,\n";  // not timed warm
+  EXPECT_NO_THROW(harness::Peers(kShapes, path));
 }
 
 TEST(Peers, RatioStandsBesideTheVerdict) {

@@ -2,6 +2,8 @@
 // What a pair of rows says.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "compare/files.h"
 #include "harness/compare/comparison.h"
 #include "harness/plugins/errors.h"
@@ -122,12 +124,106 @@ TEST(Ratio, SeveralRunsOfACaseArePooled) {
   EXPECT_EQ(compare({a[0]}, {timed("a", 103, 0.5)}).pairs[0].ratio.change, Change::slower);
 }
 
+harness::Row of_run(harness::Row row, const std::string& run_id) {
+  row.set("run_id", run_id);
+  return row;
+}
+
+std::vector<harness::Row> three_runs(const harness::Row& row) {
+  return {of_run(row, "r1"), of_run(row, "r2"), of_run(row, "r3")};
+}
+
 TEST(Ratio, ThreeRunsShowThemselvesWhatOneRunIsAllowedFor) {
   const auto row = timed("a", 100, 1);
   EXPECT_NEAR(
-      compare({row, row, row}, {row, row, row}).pairs.at(0).ratio.visible_pct,
+      compare(three_runs(row), three_runs(row)).pairs.at(0).ratio.visible_pct,
       100 * ((1 + compare({row}, {row}).pairs.at(0).ratio.visible_pct / 100) / (1.005 * 1.005) - 1),
       1e-9);
+}
+
+// A file that was appended to itself, or a case that one run timed thrice, shows no other run.
+TEST(Ratio, RowsOfOneRunAreOneRunHoweverMany) {
+  const auto a = of_run(timed("a", 100, 0.5), "r1"), b = of_run(timed("a", 101, 0.5), "r2");
+  ASSERT_EQ(compare({a}, {b}).pairs.at(0).ratio.change, Change::same);
+  const auto twice = compare({a, a, a}, {b, b, b}).pairs.at(0);
+  EXPECT_EQ(twice.ratio.change, Change::same);
+  EXPECT_EQ(twice.side_a.samples, 100);
+  const auto again = with(b, "time_us_median", 101.001),
+             once_more = with(b, "samples", int64_t{99});
+  EXPECT_EQ(compare({a}, {b, again, once_more}).pairs.at(0).ratio.change, Change::same);
+  EXPECT_EQ(compare(three_runs(a), three_runs(b)).pairs.at(0).ratio.change, Change::slower);
+}
+
+TEST(Ratio, SameNeedsBothSidesOfTheIntervalWithinWhatMatters) {
+  const auto row = timed("a", 100, 1);
+  EXPECT_EQ(pair(row, with(row, "time_us_q3", 104.0)).ratio.change, Change::unclear);
+  EXPECT_EQ(pair(row, with(row, "time_us_q3", 102.5)).ratio.change, Change::same);
+  for (const double q3 : {200.0, 1000.0, 1e300}) {  // two modes
+    const auto c = pair(row, with(row, "time_us_q3", q3));
+    EXPECT_EQ(c.ratio.change, Change::unclear) << q3;
+    EXPECT_TRUE(test::has(c.ratio.reason, "above the ratio")) << c.ratio.reason;
+  }
+  EXPECT_EQ(pair(with(row, "time_us_q1", 50.0), row).ratio.change, Change::unclear);
+  // 7 % faster, and not sure of it.
+  EXPECT_EQ(pair(row, with(timed("a", 93, 1), "time_us_q3", 101.4)).ratio.change, Change::unclear);
+}
+
+TEST(Ratio, TimesThatAreNotFiniteAreInsufficient) {
+  const auto row = timed("a", 100, 1);
+  for (const auto column : {"time_us_q1", "time_us_q3", "median_lo_us", "median_hi_us"})
+    for (const double us : {std::nan(""), double(INFINITY), -double(INFINITY), -5.0}) {
+      const auto c = pair(row, with(row, column, us));
+      EXPECT_EQ(c.ratio.change, Change::unclear) << column << us;
+      EXPECT_TRUE(test::has(c.ratio.reason, "B: insufficient")) << c.ratio.reason;
+      EXPECT_FALSE(test::has(c.ratio.reason, "% on")) << c.ratio.reason;
+    }
+  EXPECT_THROW(pair(row, with(row, "time_us_median", double(INFINITY))), harness::BadRequest);
+}
+
+TEST(Ratio, CountsThatAreNoCountsAreRefused) {
+  for (const auto column : {"samples", "repeats"})
+    for (const double count : {std::nan(""), 1e300, -5.0, 8.5})
+      EXPECT_THROW(pair(timed("a", 100, 1), with(timed("a", 100, 1), column, count)),
+                   harness::BadRequest)
+          << column << count;
+}
+
+// Decimal percents have no exact binary ratio.
+TEST(Ratio, ExactlyTheGateIsNoRegressionWhateverTheRounding) {
+  for (const double pct : {2, 3, 4, 5, 6, 7, 10, 20, 25, 50, 100}) {
+    const auto at = pair(timed("a", 100, 0.01), timed("a", 100 * (1 + pct / 100), 0.01), pct);
+    EXPECT_EQ(at.ratio.change, Change::slower);
+    EXPECT_FALSE(at.regression) << pct;
+    EXPECT_TRUE(
+        pair(timed("a", 100, 0.01), timed("a", 100 * (1 + pct / 100) + 1e-6, 0.01), pct).regression)
+        << pct;
+  }
+}
+
+TEST(Ratio, ReasonTellsAShortTimeFromAWideInterval) {
+  auto wide = timed("a", 1542, 1);
+  wide.set("median_lo_us", 100.0);
+  wide.set("time_us_q1", 100.0);
+  EXPECT_EQ(pair(timed("a", 1542, 1), wide).ratio.reason,
+            "B: insufficient: its interval reaches down to 0");
+  auto tiny = timed("b", 0.03, 0);
+  auto step = timed("c", 10, 0);
+  step.set("time_us_min", 9.968);
+  tiny.set("time_us_min", 0.03);
+  EXPECT_EQ(compare({tiny, step}, {tiny, step}).pairs.at(0).ratio.reason,
+            "A: insufficient: as short as a step of the timer");
+}
+
+TEST(Ratio, TheVerySameRunIsSameWhateverItsRowsAre) {
+  for (const auto& row :
+       {with(timed("a", 10, 0), "time_us_min", 10.0), timed("a", 10, 1, 1), timed("a", 10, 60),
+        with(timed("a", 10, 1), "status", std::string("impossible")),
+        with(timed("a", 10, 1), "time_us_q3", {})}) {
+    const auto run = of_run(row, "r1");
+    EXPECT_EQ(compare({run}, {run}).pairs.at(0).ratio.change, Change::same);
+    EXPECT_EQ(compare({run}, {run, run}).pairs.at(0).ratio.change, Change::same);
+    EXPECT_EQ(compare({run}, {of_run(row, "r2")}).pairs.at(0).ratio.change, Change::unclear);
+  }
 }
 
 // B40: a full baseline beside a partial run, a change within the spread and one beyond it.
@@ -166,6 +262,60 @@ TEST(Compare, ImplementationsOfTwoNamesArePairedWhereAsked) {
   EXPECT_EQ(c.pairs[0].a.impl, "portable");
 }
 
+TEST(Compare, ImplementationsHaveTheShortNamesThatRunKnows) {
+  const auto mine = with(timed("a", 60, 1), "impl", std::string("mine/fast"));
+  harness::ComparisonRules rules;
+  const auto by = [&](const std::string& a, const std::string& b) {
+    rules.impl_a = a;
+    rules.impl_b = b;
+    return compare({timed("a", 100, 1), mine}, {timed("a", 100, 1), mine}, rules);
+  };
+  ASSERT_EQ(by("portable", "fast").pairs.size(), 1u);
+  EXPECT_EQ(by("portable", "fast").pairs[0].b.impl, "mine/fast");
+  EXPECT_EQ(by("mine/fast", "fast").pairs[0].a.impl, "mine/fast");
+  try {
+    by("portble", "fast");
+    ADD_FAILURE() << "an unknown name was taken";
+  } catch (const harness::BadRequest& e) {
+    EXPECT_TRUE(test::has(e.what(),
+                          "a.csv: unknown implementation 'portble', nearest is "
+                          "'portable'; it has mine/fast, portable"))
+        << e.what();
+  }
+  // Two that end alike would be pooled.
+  const auto other = with(timed("a", 70, 1), "impl", std::string("other/fast"));
+  rules.impl_a = rules.impl_b = "fast";
+  EXPECT_THROW(compare({mine, other}, {mine}, rules), harness::BadRequest);
+}
+
+// They are the machine's: a merge does not make a memory slower.
+TEST(Compare, RoofsAreListedAndInNoVerdict) {
+  auto roof = timed("x", 100, 1);
+  roof.set("op", std::string("roof.read"));
+  auto slower = with(timed("x", 150, 1), "op", std::string("roof.read"));
+  const auto c = compare({roof, timed("a", 10, 1)}, {slower, timed("a", 10, 1)});
+  EXPECT_EQ(c.pairs.size(), 2u);
+  EXPECT_EQ(c.judged(), 1);
+  EXPECT_EQ(c.count(Change::slower) + c.count(Change::unclear), 0);
+  EXPECT_EQ(c.count(Change::ratio), 1);
+  EXPECT_EQ(c.regressions(), 0);
+  EXPECT_EQ(compare({roof, timed("a", 10, 1)}, {timed("a", 10, 1)}).unmatched(), 0);
+}
+
+TEST(Compare, WhatOneSideTimedAndTheOtherDidNotIsUnmatched) {
+  const auto skipped = [](const std::string& name) {
+    auto row = with(timed(name, 1, 1), "status", std::string("skip"));
+    row.set("time_us_median", {});
+    return row;
+  };
+  EXPECT_EQ(
+      compare({timed("a", 10, 1), skipped("b")}, {timed("a", 10, 1), skipped("b")}).unmatched(), 0);
+  const auto c = compare({timed("a", 10, 1), timed("b", 10, 1), timed("c", 10, 1)},
+                         {timed("a", 10, 1), skipped("b")});
+  EXPECT_EQ(c.lost, 1);
+  EXPECT_EQ(c.unmatched(), 2);
+}
+
 TEST(Compare, FailedRowsAreListedAndTheirCasesAreNotMissing) {
   auto failed = with(timed("a", 1, 1), "status", std::string("fail"));
   for (const auto column : {"time_us_median", "time_us_q1", "time_us_q3", "l2", "launch"})
@@ -176,6 +326,18 @@ TEST(Compare, FailedRowsAreListedAndTheirCasesAreNotMissing) {
   EXPECT_TRUE(c.only.empty());
   ASSERT_EQ(c.failures.size(), 1u);
   EXPECT_EQ(c.failures[0].side, "B");
+}
+
+TEST(Compare, DevicesThatOnlyOneFileHasAreLeftOver) {
+  const auto other = with(timed("a", 50, 1), "device", std::string("NVIDIA A100"));
+  auto oracle = with(timed("a", 900, 1), "device", std::string("Xeon"));
+  oracle.set("backend", std::string("host"));
+  const auto c = compare({timed("a", 100, 1), other, oracle}, {timed("a", 100, 1)});
+  EXPECT_EQ(c.pairs.size(), 1u);
+  EXPECT_EQ(c.only.size(), 2u);
+  // The oracle's times are no reason to set two GPUs beside each other.
+  EXPECT_THROW(compare({timed("a", 100, 1), oracle}, {other, oracle}), harness::BadRequest);
+  EXPECT_EQ(compare({oracle}, {oracle}).pairs.size(), 1u);
 }
 
 TEST(Compare, OtherDeviceIsRefusedUnlessMachinesAreCompared) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "harness/generate/fill.h"
 #include "harness/generate/random.h"
 
 #include <gtest/gtest.h>
@@ -85,4 +86,29 @@ TEST(Random, DistinctAreDistinctAscendingAndInRange) {
 }
 
 }  // namespace
+// The host's vector instructions, its scalar tail and Philox as it is written down, across a carry of the counter.
+TEST(Random, ManyNormalsAreTheNumbersOneByOne) {
+  const Random r(77, "many");
+  for (const uint64_t first : {uint64_t{0}, uint64_t{5}, (uint64_t{1} << 32) - 9}) {
+    std::vector<int32_t> sums(53);
+    r.normal_sums(first, int64_t(sums.size()), sums.data());
+    for (size_t i = 0; i < sums.size(); ++i)
+      EXPECT_EQ(Random::normal_of(sums[i]), r.normal(first + i)) << first << " + " << i;
+  }
+  EXPECT_EQ(Random::normal_of(0), -Random::normal_of(Random::kNormalSums - 1));
+}
+
+// Above some two million elements the codes come from a table.
+TEST(Random, ATableOfCodesIsWhatEncodingGives) {
+  for (const tk_dtype dtype : {TK_BF16, TK_F16}) {
+    const NormalElement table(dtype, 0.37, -0.1, int64_t{1} << 40), each(dtype, 0.37, -0.1, 1);
+    for (int32_t sum = 0; sum < Random::kNormalSums; sum += 7) {
+      uint16_t a = 0, b = 1;
+      table.put(sum, reinterpret_cast<std::byte*>(&a));
+      each.put(sum, reinterpret_cast<std::byte*>(&b));
+      ASSERT_EQ(a, b) << sum;
+    }
+  }
+}
+
 }  // namespace harness

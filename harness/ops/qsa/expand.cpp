@@ -68,7 +68,7 @@ class ExpandCard final : public Card {
     if (hostile == "blocks" || hostile == "all") {
       // 2^30 * 4 wraps to token 0 in 32 bits.
       const int64_t garbage[] = {-1, int64_t{1} << 30, -7, std::numeric_limits<int32_t>::max(),
-                                 batch.sequence_lengths[0]};
+                                 batch.requests() ? batch.sequence_lengths[0] : 0};
       for (int64_t i = 0; i < blocks.count(); i += 3) blocks.set_integer(i, garbage[(i / 3) % 5]);
     }
     for (int64_t i = 0; i < batch.rows(); ++i) {

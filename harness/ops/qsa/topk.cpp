@@ -63,6 +63,9 @@ class TopkCard final : public Card {
         {"sampled-crowded", "columns=9000 k=512 rows=1 values=crowded"},
         {"longer-than-the-registers", "columns=40003 k=512 rows=1"},
         {"mass-ties", "columns=9000 k=512 rows=1 values=equal"},
+        {"mass-ties-short", "columns=6000 k=2048 rows=1 values=relu winners=1500"},
+        {"segments-of-segments", "columns=70001 k=2048 rows=1 values=relu winners=3000"},
+        {"long-row-large-k", "columns=33001 k=3000 rows=1"},
         {"k-beyond-a-list", "columns=5000 k=4000 rows=1"},
         {"no-rows", "rows=0"},
     };

@@ -45,6 +45,8 @@ class DequantCard final : public Card {
         {"overflow", "key_scale=9000 value_scale=20000 batch=1"},
         {"shared-table-padded", "table=stride0 layout=padded slot_pad=3 lens=20,21 index=i64"},
         {"k3v4-heads-8", "quant=k3v4_nc dim=128 kv_heads=8 lens=35 table=reversed"},
+        {"k8v4-heads-8", "quant=k8v4 dim=128 kv_heads=8 lens=35"},
+        {"heads-40-d16", "quant=4bit_nc dim=16 kv_heads=40 lens=21"},
         {"any-bytes-fnuz-head-major", "bytes=any quant=k8v3 flavour=e4m3fnuz dim=128 batch=1 layout=head_major"},
         {"no-tokens", "tokens=0"},
     };
