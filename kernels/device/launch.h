@@ -12,9 +12,10 @@
 // An empty grid launches nothing. A wrong configuration, and whatever the backend reports, is a
 // LaunchError. device::copy_memory(to, from, bytes, stream) enqueues the runtime's own copy within
 // the device. device::multiprocessors() and device::shared_bytes_of_block() (static and dynamic, the
-// most that can be asked for) tell of the current device; a plan made from them has to give the same
-// result in workspace() and run(). While a plan is made for a device that need not be here
-// (planning.h), they tell of that one and launches are reported, not made.
+// most that can be asked for) tell of the current device, device::has_warpgroups() whether
+// device/warpgroup.h can be used there (and 227 KiB of shared memory); a plan made from them has to
+// give the same result in workspace() and run(). While a plan is made for a device that need not be
+// here (planning.h), they tell of that one and launches are reported, not made.
 #pragma once
 
 #include <cstdint>

@@ -11,46 +11,51 @@ namespace {
 // groups (values, read down the tokens), and so do four chunks of two neighbours (keys, queries).
 DEVICE_FUNCTION int swizzle(int token) { return (token & 1) << 2 | (token >> 1 & 3); }
 
-// An id; -1 where it is beyond 32 bits, which none that is in use can be. Not looked at here, so
-// that the load does not have to be waited for.
-template <int kRank, class... Index>
-DEVICE_FUNCTION int32_t load_id(const Tensor<kRank>& t, Index... index) {
-  const int64_t at = offset_of(t, index...);
-  if (t.dtype != TK_I64) return static_cast<const int32_t*>(t.data)[at];
-  const int64_t id = static_cast<const int64_t*>(t.data)[at];
-  return id == int32_t(id) ? int32_t(id) : -1;
-}
+// An id as it was loaded. Nothing looks at it before ok(): a load that is looked at has to be
+// waited for.
+struct Id {
+  int32_t low = -1, high = 0;
+  DEVICE_FUNCTION void load(const int32_t* words, bool wide) {
+    low = words[0];
+    if (wide) high = words[1];
+  }
+  DEVICE_FUNCTION bool below(int32_t limit) const { return low >= 0 && low < limit && high == 0; }
+};
 
 // The tokens of one wave, two tiles at once: lane kTile * i + j has token j of tile i. Index, page
 // and keys depend on each other, so each is loaded two tiles before the next.
 struct Lookup {
-  int32_t token;          // four tiles ahead
-  int32_t page, place;    // two tiles ahead; the page as the table has it
+  Id token;               // four tiles ahead
+  Id page;                // two tiles ahead
+  int place;              // in that page
   device::LaneMask live;  // of these two tiles
 
-  int64_t column, end;
-  int row, request;
+  const int32_t *tokens, *pages;  // of the row and its request
+  int column, end;
 
-  DEVICE_FUNCTION void next_token(const AttendParams& p) {
-    token = column < end ? load_id(p.tokens, row, column) : -1;
+  DEVICE_FUNCTION void next_token(const Plan& plan) {
+    token = Id{};
+    if (column < end) token.load(tokens + column * plan.tokens.step, plan.tokens.wide);
     column += device::kWave;
   }
-  DEVICE_FUNCTION void next_page(const AttendParams& p) {
-    const uint32_t size = uint32_t(p.k_cache.size[1]), at = uint32_t(token) / size;
-    place = int32_t(uint32_t(token) - at * size);
-    page = token >= 0 && at < p.block_table.size[1] ? load_id(p.block_table, request, at) : -1;
+  DEVICE_FUNCTION void next_page(const Plan& plan) {
+    const uint32_t at = plan.by_page_size(uint32_t(token.low));  // used where the token is one
+    place = int(uint32_t(token.low) - at * uint32_t(plan.page_size));
+    page = Id{};
+    if (token.below(INT32_MAX) && at < uint32_t(plan.table_columns))
+      page.load(pages + at * plan.pages.step, plan.pages.wide);
   }
   // To `places`: the chunks from the cache's first to these two tiles' keys and to their values.
-  DEVICE_FUNCTION void next_tiles(const AttendParams& p, const Plan& plan, uint32_t* places) {
-    const bool ok = page >= 0 && page < p.k_cache.size[0];
+  DEVICE_FUNCTION void next_tiles(const Plan& plan, uint32_t* places) {
+    const bool ok = page.below(plan.cache_pages);
     device::sync_wave();  // all lanes have read the places before
-    places[device::lane()] = ok ? page * plan.key_page + place * plan.key_token : 0;
+    places[device::lane()] = ok ? page.low * plan.key_page + place * plan.key_token : 0;
     places[device::kWave + device::lane()] =
-        ok ? page * plan.value_page + place * plan.value_token : 0;
+        ok ? page.low * plan.value_page + place * plan.value_token : 0;
     live = device::ballot(ok);
     device::sync_wave();
-    next_page(p);
-    next_token(p);
+    next_page(plan);
+    next_token(plan);
   }
 };
 
@@ -75,7 +80,8 @@ DEVICE_FUNCTION void copy_tile(Chunk* to, const Chunk* from, const Chunk* places
   Chunk* const row = to + first * kRow;
   DEVICE_UNROLL
   for (int i = 0; i < kCopies; ++i)
-    device::copy_async16(row + i * kRow + (chunk ^ swizzle(i)), source[i], own >> i & 1, policy);
+    device::copy_async16(row + i * kRow + (chunk ^ swizzle(i)), source[i], (own & 1u << i) != 0,
+                         policy);
 }
 
 }  // namespace

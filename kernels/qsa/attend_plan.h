@@ -9,6 +9,7 @@
 #include <random>
 
 #include "device/nvidia.h"
+#include "qsa/divider.h"
 #include "qsa/launches.h"
 
 namespace qsa {
@@ -22,34 +23,51 @@ constexpr int kTile = 16;                      // tokens
 constexpr int kTiles = device::kWave / kTile;  // that a wave looks up at once
 constexpr int kWavesOfProcessor = 8;           // the output takes half of the registers
 constexpr int kMaxSplits = 128;
-constexpr int kMergedInPlace = 48;  // heads of all splits; more are merged by a second launch
+constexpr int kMergedInPlace = 48;  // heads of all splits at most
 constexpr float kSlack = 8;         // a weight may be up to 2^8 before all sums are rescaled
 
 struct Statistics {
   float top, total;  // what scores are relative to; sum of the weights, NaN where the head is
 };
 
+// Ids of either width; strides in words.
+struct Ids {
+  const int32_t* words;
+  int64_t row, step;
+  bool wide;
+};
+
+// What the kernel reads before its first copy stands at the front and close together: parameters
+// too come from memory, a line at a time.
 struct Plan {
-  int kv_heads, group;  // query heads of a KV head
-  int splits;
-  int64_t split_tokens;
-  uint32_t key_page, key_token, value_page, value_token;  // strides of the caches, in chunks
-  float scale;                                            // D^-0.5 * log2(e)
-  bool packed_output;      // four neighbours of the output may be stored at once
-  int waves;               // of a block
+  Ids tokens, pages;
+  const int32_t* requests;
+  int64_t request_step;
+  const uint8_t* served;
+  const Chunk *queries, *keys, *values;
+  int64_t query_row, query_head, key_head, value_head;    // strides in chunks
+  uint32_t key_page, key_token, value_page, value_token;  // the same
+  int rows, kv_heads, group;                              // query heads of a KV head
+  int splits, split_tokens;
+  int width, table_rows, table_columns, cache_pages, page_size;
+  Divider by_rows{1}, by_kv_heads{1}, by_splits{1}, by_page_size{1};
+  bool wide_requests;
   bool heads_apart;        // all rows of a KV head before those of the next
   bool merge_launch;       // partial results are merged by a second launch, else by the last block
+  bool packed_output;      // four neighbours of the output may be stored at once
+  float scale;             // D^-0.5 * log2(e)
+  int waves;               // of a block
   float* partial;          // [R*Hkv, splits, group, D], sums of weighted values; null: one split
   Statistics* statistics;  // [R*Hkv, splits, group]
   uint64_t* arrivals;      // [R*Hkv]: tag + blocks that are done
   uint64_t tag;            // of this call; its low bits are zeros
 };
 
-template <int kDims, int kWaves, int kSlots, bool kFew>
+template <int kDims, int kWaves, int kSlots>
 struct Layout {
-  static constexpr int kRow = kDims / 8;                 // chunks of a token
-  static constexpr int kSlot = kTile * kRow;             // chunks
-  static constexpr int kRings = (kFew ? 8 : 16) * kRow;  // behind the queries
+  static constexpr int kRow = kDims / 8;      // chunks of a token
+  static constexpr int kSlot = kTile * kRow;  // chunks
+  static constexpr int kRings = 16 * kRow;    // behind the queries
   static constexpr int kStatistics = kRings + kWaves * kSlots * kSlot;
   static constexpr int kPlaces = kStatistics + kWaves * kHeads / 2;
   static constexpr int kPlacesOfWave = 2 * device::kWave / 4;  // of keys, then of values
@@ -76,10 +94,10 @@ constexpr int kSlotsOf = kDims == 256 ? 3 : 5;
 
 // With room for 16 query heads.
 size_t shared_bytes(int64_t dims, int waves) {
-  const int chunks = dims == 256 ? (waves == 8 ? Layout<256, 8, kSlotsOf<256>, false>::kChunks
-                                               : Layout<256, 4, kSlotsOf<256>, false>::kChunks)
-                                 : (waves == 8 ? Layout<128, 8, kSlotsOf<128>, false>::kChunks
-                                               : Layout<128, 4, kSlotsOf<128>, false>::kChunks);
+  const int chunks = dims == 256 ? (waves == 8 ? Layout<256, 8, kSlotsOf<256>>::kChunks
+                                               : Layout<256, 4, kSlotsOf<256>>::kChunks)
+                                 : (waves == 8 ? Layout<128, 8, kSlotsOf<128>>::kChunks
+                                               : Layout<128, 4, kSlotsOf<128>>::kChunks);
   return chunks * sizeof(Chunk);
 }
 
@@ -104,27 +122,31 @@ void choose_blocks(Plan& plan, int64_t units, int64_t tokens, int64_t dims, bool
       const int64_t each = divide_up(tokens, splits);
       if (divide_up(tokens, each) != splits) continue;
       const int64_t blocks = std::max<int64_t>(1, units * splits), at_once = processors * fit;
-      const double rate = std::min(waves == 8 ? 45.0 : 27.0,
-                                   30.0 * double(processors) / double(std::min(blocks, at_once)));
+      // The processor with the most blocks is the last one, and its blocks wait for each other.
+      const double shared = double(divide_up(std::min(blocks, at_once), processors));
+      const double rate = std::min(waves == 8 ? 45.0 : 28.0, 30.0 / shared);
       const int64_t parts = splits * plan.group;
-      const double merge = splits == 1               ? 0
-                           : parts <= kMergedInPlace ? 3 + 0.04 * double(parts)
-                                                     : 4.5 + 0.1 * double(splits);
-      const double tiles = double(divide_up(divide_up(each, waves), kTile));  // of a wave
-      const double block = 5 + double(each) * token_kb / rate + 0.6 * tiles;
+      const double by_launch = 3 + 0.15 * double(splits) + double(units * plan.group) / 384;
+      const double in_place = parts <= kMergedInPlace ? 4 + 0.04 * double(parts) : by_launch + 1;
+      const double merge = splits == 1 ? 0 : std::min(by_launch, in_place);
+      const int64_t tiles = divide_up(divide_up(each, waves), kTile);  // of a wave
+      // Of many tiles, the copies hide the arithmetic of most.
+      const double block = (waves == 8 ? 7 : 5) + double(each) * token_kb / rate +
+                           shared * double(std::min<int64_t>(tiles, 5));
       const double time = double(divide_up(blocks, at_once)) * block + merge;
       if (plan.splits != 0 && time >= best) continue;
       best = time;
       plan.waves = waves;
       plan.splits = int(splits);
-      plan.split_tokens = each;
+      plan.split_tokens = int(each);
+      plan.merge_launch = splits > 1 && by_launch < in_place;
     }
   }
   if (plan.splits == 0)
     throw device::Unsupported("a block needs " + std::to_string(shared_bytes(dims, 4)) +
                               " bytes of shared memory and may have " +
                               std::to_string(device::shared_bytes_of_block()) + " on this device");
-  plan.merge_launch = plan.splits * plan.group > kMergedInPlace;
+  plan.by_splits = Divider(uint32_t(plan.splits));
 }
 
 // A stride in chunks. All tokens have to lie within 2^32 chunks (64 GiB) behind the first one.
@@ -138,6 +160,14 @@ uint32_t chunks_of(const Tensor<4>& cache, int dim) {
   if (reach > UINT32_MAX)
     throw device::Unsupported("the pages of k_cache or v_cache are spread over more than 64 GiB");
   return cache.size[dim] > 1 ? uint32_t(cache.stride[dim] / 8) : 0;
+}
+
+template <int kRank>
+Ids ids_of(const Tensor<kRank>& t) {
+  const bool wide = t.dtype == TK_I64;
+  const int64_t words = wide ? 2 : 1;
+  return {static_cast<const int32_t*>(t.data), t.stride[0] * words, t.stride[kRank - 1] * words,
+          wide};
 }
 
 // The same for the workspace query (no addresses yet) and for the run.
@@ -156,7 +186,33 @@ Plan make_plan(const AttendParams& p, device::Carver& carver) {
   if (p.k_cache.size[0] > INT32_MAX || p.k_cache.size[1] > INT32_MAX ||
       p.block_table.size[1] > INT32_MAX / p.k_cache.size[1])
     throw device::Unsupported("a block table that spans more than 2^31 tokens");
+  constexpr int64_t kMost = INT32_MAX - 1024;  // the last tile may reach beyond
+  if (rows > kMost || p.tokens.size[1] > kMost || p.block_table.size[0] > kMost)
+    throw device::Unsupported("more than 2^31 rows, tokens of a row or requests");
   Plan plan{};
+  plan.tokens = ids_of(p.tokens);
+  plan.pages = ids_of(p.block_table);
+  const Ids requests = ids_of(p.token_to_req);
+  plan.requests = requests.words;
+  plan.request_step = requests.step;
+  plan.wide_requests = requests.wide;
+  plan.served = p.served;
+  plan.queries = static_cast<const Chunk*>(p.q.data);
+  plan.keys = static_cast<const Chunk*>(p.k_cache.data);
+  plan.values = static_cast<const Chunk*>(p.v_cache.data);
+  plan.query_row = p.q.stride[0] / 8;
+  plan.query_head = p.q.stride[1] / 8;
+  plan.key_head = p.k_cache.stride[2] / 8;
+  plan.value_head = p.v_cache.stride[2] / 8;
+  plan.rows = int(rows);
+  plan.width = int(p.tokens.size[1]);
+  plan.table_rows = int(p.block_table.size[0]);
+  plan.table_columns = int(p.block_table.size[1]);
+  plan.cache_pages = int(p.k_cache.size[0]);
+  plan.page_size = int(p.k_cache.size[1]);
+  plan.by_page_size = Divider(uint32_t(plan.page_size));
+  plan.by_kv_heads = Divider(uint32_t(kv_heads));
+  plan.by_rows = Divider(uint32_t(std::max<int64_t>(1, rows)));
   plan.kv_heads = int(kv_heads);
   plan.group = int(group);
   plan.scale = float(1.4426950408889634 / std::sqrt(double(dims)));

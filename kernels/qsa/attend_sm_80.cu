@@ -9,9 +9,8 @@
 // and values in turn; whatever tile has been used makes room for the one kSlots behind it.
 // Statistics are fp32, weights q's dtype (their sum is taken before they are rounded). A score that
 // is not finite makes its weight NaN, and with it the head.
-#include "qsa/attend.h"
-
 #include "device/nvidia.h"
+#include "qsa/attend.h"
 #include "qsa/attend_gather.h"
 #include "qsa/attend_plan.h"
 #include "qsa/attend_splits.h"
@@ -23,8 +22,8 @@ namespace {
 // kFew: at most eight heads, so the lower half of all rows is padding.
 template <class T, int kDims, int kWaves, int kSlots, bool kFew>
 DEVICE_KERNEL_BLOCKS(kWaves* device::kWave, kWavesOfProcessor / kWaves)
-attend_kernel(AttendParams p, Plan plan) {
-  using At = Layout<kDims, kWaves, kSlots, kFew>;
+attend_kernel(Plan plan, AttendParams p) {
+  using At = Layout<kDims, kWaves, kSlots>;
   constexpr int kThreads = kWaves * device::kWave;
   constexpr int kRow = At::kRow;
   constexpr int kHalves = kFew ? 1 : 2;  // of the rows: heads 0-7 and 8-15
@@ -37,14 +36,20 @@ attend_kernel(AttendParams p, Plan plan) {
   const int lane = device::lane(), wave = device::wave(), thread = device::thread();
   const int group = lane / 4, member = lane % 4;  // of the fragments
   Chunk* const ring = queries + At::kRings + wave * kSlots * At::kSlot;
-  int unit = device::block_x();
-  const int split = unit % plan.splits;
-  unit /= plan.splits;
-  const int rows = int(p.q.size[0]);
-  const int kv_head = plan.heads_apart ? unit / rows : unit % plan.kv_heads;
-  const int row = plan.heads_apart ? unit % rows : unit / plan.kv_heads;
-  unit = row * plan.kv_heads + kv_head;
-  if (p.served && p.served[unit]) return;
+  device::allow_next();  // the merge, which waits for the end of this one
+  const int block = device::block_x();
+  int unit = int(plan.by_splits(uint32_t(block)));
+  const int split = block - unit * plan.splits;
+  int row, kv_head;
+  if (plan.heads_apart) {
+    kv_head = int(plan.by_rows(uint32_t(unit)));
+    row = unit - kv_head * plan.rows;
+    unit = row * plan.kv_heads + kv_head;
+  } else {
+    row = int(plan.by_kv_heads(uint32_t(unit)));
+    kv_head = unit - row * plan.kv_heads;
+  }
+  if (plan.served && plan.served[unit]) return;
   const int first_head = kv_head * plan.group;
 
   Chunk* const places = queries + At::kPlaces + wave * At::kPlacesOfWave;
@@ -54,64 +59,83 @@ attend_kernel(AttendParams p, Plan plan) {
   // have to be written back to make room.
   const uint64_t policy = device::l2_evict_first();
   Lookup lookup;
-  lookup.row = row;
-  const int64_t first = split * plan.split_tokens;
-  const int64_t end = smaller(p.tokens.size[1], first + plan.split_tokens);
-  const int64_t share = (end - first + kWaves - 1) / kWaves;
-  const int64_t own_first = first + wave * share;
-  lookup.end = smaller(end, own_first + share);
+  const int first = split * plan.split_tokens;
+  const int end = device::min(plan.width, first + plan.split_tokens);
+  const int share = (end - first + kWaves - 1) / kWaves;
+  const int own_first = first + wave * share;
+  lookup.tokens = plan.tokens.words + row * plan.tokens.row;
+  lookup.end = device::min(end, own_first + share);
   lookup.column = own_first + lane;
-  lookup.next_token(p);
-  lookup.request = load_id(p.token_to_req, row);
+  lookup.next_token(plan);
+  Id request;
+  request.load(plan.requests + row * plan.request_step, plan.wide_requests);
   uint64_t arrived = 0;
   const bool counts = plan.splits > 1 && !plan.merge_launch && thread == 0;
   if (counts) arrived = device::atomic_or(&plan.arrivals[unit], 0);
 
+  const bool valid = request.below(plan.table_rows);
+  const int tokens = valid ? lookup.end - own_first : 0;
+  const int tiles = tokens > 0 ? (tokens + kTile - 1) / kTile : 0;
+  if (!valid) lookup.end = 0, lookup.token = Id{};
+  lookup.pages = plan.pages.words + (valid ? request.low : 0) * plan.pages.row;
+  lookup.next_page(plan);
+  lookup.next_token(plan);
+
   // The inner dimension of a product may be permuted. A lane's chunk 4 j + member gives it the
-  // dimensions of two instructions, of keys and of queries alike.
-  for (int i = thread; i < kHalves * 8 * kRow; i += kThreads) {
-    const int head = i / kRow, chunk = i % kRow;
-    const bool real = head < plan.group;
-    device::copy_async16(queries + head * kRow + (chunk ^ swizzle(head)),
-                         element<const T>(p.q, row, first_head + (real ? head : 0), chunk * 8),
-                         real);
+  // dimensions of two instructions, of keys and of queries alike. The queries' chunks of heads g
+  // and g + 8 are interleaved, such that a lane loads a fragment as it is.
+  constexpr int kPairs = 8 * kRow, kPairsOfThread = (kPairs + kThreads - 1) / kThreads;
+  Chunk of_head[kPairsOfThread][2];
+  const Chunk* const query = plan.queries + row * plan.query_row + first_head * plan.query_head;
+  DEVICE_UNROLL
+  for (int i = 0; i < kPairsOfThread; ++i) {
+    const int pair = thread + i * kThreads;
+    DEVICE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int head = pair / kRow + half * 8;
+      of_head[i][half] = Chunk{};
+      if (half < kHalves && head < plan.group && (kPairs % kThreads == 0 || pair < kPairs))
+        of_head[i][half] = device::load16<Chunk>(query + head * plan.query_head + pair % kRow);
+    }
   }
+  lookup.next_tiles(plan, places[0].x);
 
-  const bool valid = lookup.request >= 0 && lookup.request < p.block_table.size[0];
-  const int tiles =
-      valid && lookup.end > own_first ? int((lookup.end - own_first + kTile - 1) / kTile) : 0;
-  if (!valid) lookup.request = 0, lookup.end = 0, lookup.token = -1;
-  lookup.next_page(p);
-  lookup.next_token(p);
-  lookup.next_tiles(p, plan, places[0].x);
-
-  const Chunk* const keys =
-      reinterpret_cast<const Chunk*>(element<const T>(p.k_cache, 0, 0, kv_head, lane % kRow * 8));
+  const Chunk* const keys = device::keep_whole(plan.keys + kv_head * plan.key_head + lane % kRow);
   const Chunk* const values =
-      reinterpret_cast<const Chunk*>(element<const T>(p.v_cache, 0, 0, kv_head, lane % kRow * 8));
+      device::keep_whole(plan.values + kv_head * plan.value_head + lane % kRow);
   uint64_t live_tiles = 0;  // kTile bits a tile of keys, the latest one lowest
   DEVICE_UNROLL
-  for (int tile = 0; tile <= kAhead; ++tile) {
-    const int first_lane = tile % kTiles * kTile;
-    if (tile > 0 && first_lane == 0) lookup.next_tiles(p, plan, places[0].x);
+  for (int step = 0; step < kSlots; ++step) {
+    const int tile = step / 2, first_lane = tile % kTiles * kTile;
+    const bool of_keys = step % 2 == 0;
+    if (kAhead >= kTiles && of_keys && tile > 0 && first_lane == 0)
+      lookup.next_tiles(plan, places[0].x);
     if (tile < tiles)
-      copy_tile<kRow>(ring + 2 * tile * At::kSlot, keys, places + first_lane / 4,
-                      lookup.live >> first_lane, policy);
-    live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
-    device::copy_async_commit();
-    if (tile == kAhead) break;
-    if (tile < tiles)
-      copy_tile<kRow>(ring + (2 * tile + 1) * At::kSlot, values, value_places + first_lane / 4,
-                      lookup.live >> first_lane, policy);
+      copy_tile<kRow>(ring + step * At::kSlot, of_keys ? keys : values,
+                      (of_keys ? places : value_places) + first_lane / 4, lookup.live >> first_lane,
+                      policy);
+    if (of_keys) live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
     device::copy_async_commit();
   }
   // The count of done blocks begins with this call's tag. The workspace holds anything before the
   // first run, and the count of the last replay of a graph (which ends as it began) thereafter.
   if (counts && arrived - plan.tag >= uint64_t(plan.splits))
     device::atomic_cas(&plan.arrivals[unit], arrived, plan.tag);
-  device::copy_async_wait<kSlots - 1>();  // the queries, in the first group
+  DEVICE_UNROLL
+  for (int i = 0; i < kPairsOfThread; ++i) {
+    const int pair = thread + i * kThreads, chunk = pair % kRow;
+    const Chunk high = of_head[i][0], low = of_head[i][1];
+    Chunk* const to = queries + chunk / 4 * 64 + pair / kRow * 4 + chunk % 4;
+    if (kPairs % kThreads == 0 || pair < kPairs) {
+      to[0] = {high.x[0], low.x[0], high.x[1], low.x[1]};
+      to[32] = {high.x[2], low.x[2], high.x[3], low.x[3]};
+    }
+  }
   device::sync_block();
 
+  Statistics* const of_waves = reinterpret_cast<Statistics*>(queries + At::kStatistics);
+  constexpr int kQuads = kDims / 4;  // of a head's output
+  const int64_t at_split = (int64_t(unit) * plan.splits + split) * plan.group;
   float top[kHalves], total[kHalves];  // what weights are relative to; their sum, of this lane
   DEVICE_UNROLL
   for (int half = 0; half < kHalves; ++half) {
@@ -130,18 +154,18 @@ attend_kernel(AttendParams p, Plan plan) {
     device::copy_async_wait<kSlots - 1>();
     device::sync_wave();
     float dot[2][2][4] = {};  // of eight tokens; two sums each, so that they wait less
+    const Chunk* of_keys[2];  // of even steps and of odd ones
+    DEVICE_UNROLL
+    for (int j = 0; j < 2; ++j)
+      of_keys[j] = key + group * kRow + ((4 * j + member) ^ swizzle(group));
     DEVICE_UNROLL
     for (int j = 0; j < kRow / 4; ++j) {
-      const int at = (4 * j + member) ^ swizzle(group);
-      const Chunk high = queries[group * kRow + at];
-      const Chunk low = kFew ? Chunk{} : queries[(group + 8) * kRow + at];
+      const Chunk first_half = queries[j * 64 + lane], second_half = queries[j * 64 + 32 + lane];
       DEVICE_UNROLL
       for (int octet = 0; octet < 2; ++octet) {
-        const Chunk k = key[(octet * 8 + group) * kRow + at];
-        device::multiply_16x8x16<T>(dot[octet][0], {high.x[0], low.x[0], high.x[1], low.x[1]},
-                                    {k.x[0], k.x[1]});
-        device::multiply_16x8x16<T>(dot[octet][1], {high.x[2], low.x[2], high.x[3], low.x[3]},
-                                    {k.x[2], k.x[3]});
+        const Chunk k = of_keys[j % 2][j / 2 * 8 + octet * 8 * kRow];
+        device::multiply_16x8x16<T>(dot[octet][0], first_half.x, {k.x[0], k.x[1]});
+        device::multiply_16x8x16<T>(dot[octet][1], second_half.x, {k.x[2], k.x[3]});
       }
     }
     device::sync_wave();  // all lanes have read the keys
@@ -184,6 +208,7 @@ attend_kernel(AttendParams p, Plan plan) {
         const float now = device::max(top[half], most[half]);
         const float rescale = now == top[half] ? 1.0f : device::exp2_fast(top[half] - now);
         top[half] = now;
+        if (tile == 0) continue;  // the sums are zeros
         total[half] *= rescale;
         DEVICE_UNROLL
         for (int n = 0; n < kRow; ++n) {
@@ -211,18 +236,22 @@ attend_kernel(AttendParams p, Plan plan) {
     device::copy_async_wait<kSlots - 1>();
     device::sync_wave();
     const int matrix = lane / 8, line = lane % 8;
-    const Chunk* const token = value + (matrix % 2 * 8 + line) * kRow;
+    const Chunk* of_values[4];
+    DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i)
+      of_values[i] =
+          value + (matrix % 2 * 8 + line) * kRow + ((2 * i + matrix / 2) ^ swizzle(line));
     DEVICE_UNROLL
     for (int n = 0; n < kRow; n += 2) {
       uint32_t v[4];
-      device::load_matrices_transposed(v, token + ((n + matrix / 2) ^ swizzle(line)));
+      device::load_matrices_transposed(v, of_values[n / 2 % 4], n / 8 * 8 * int(sizeof(Chunk)));
       device::multiply_16x8x16<T>(output[n], weights, {v[0], v[1]});
       device::multiply_16x8x16<T>(output[n + 1], weights, {v[2], v[3]});
     }
     device::sync_wave();  // all lanes have read the values
     const int next = tile + kAhead + 1, first_lane = next % kTiles * kTile;
     if (next < tiles) {
-      if (first_lane == 0) lookup.next_tiles(p, plan, places[0].x);
+      if (first_lane == 0) lookup.next_tiles(plan, places[0].x);
       copy_tile<kRow>(value, keys, places + first_lane / 4, lookup.live >> first_lane, policy);
     }
     live_tiles = live_tiles << kTile | (lookup.live >> first_lane & 0xffff);
@@ -232,50 +261,62 @@ attend_kernel(AttendParams p, Plan plan) {
   device::sync_wave();
 
   // The waves' results meet in shared memory. One output that is not finite makes its head NaN: it
-  // enters the sum of the weights.
+  // enters the sum of the weights, as its product with zero.
   float* const own = reinterpret_cast<float*>(ring);  // [kHeads][kPitch]
-  Statistics* const of_waves = reinterpret_cast<Statistics*>(queries + At::kStatistics);
   DEVICE_UNROLL
   for (int half = 0; half < kHalves; ++half) {
     const int head = half * 8 + group;
+    float not_finite[2] = {};
     DEVICE_UNROLL
     for (int n = 0; n < kRow; ++n) {
       const float a = output[n][2 * half], b = output[n][2 * half + 1];
-      if (!(device::abs(a) < device::infinity() && device::abs(b) < device::infinity()))
-        total[half] = device::nan();
+      not_finite[0] = device::fma(a, 0.0f, not_finite[0]);
+      not_finite[1] = device::fma(b, 0.0f, not_finite[1]);
       *reinterpret_cast<Pack<float, 8>*>(own + head * At::kPitch + n * 8 + member * 2) = {a, b};
     }
+    total[half] += not_finite[0] + not_finite[1];
     total[half] += device::shuffle_xor(total[half], 1);
     total[half] += device::shuffle_xor(total[half], 2);
     if (member == 0) of_waves[wave * kHeads + head] = {top[half], total[half]};
   }
   device::sync_block();
 
-  constexpr int kQuads = kDims / 4;  // of a head's output
-  const int64_t at_split = (int64_t(unit) * plan.splits + split) * plan.group;
-  for (int i = thread; i < plan.group * kQuads; i += kThreads) {
-    const int head = i / kQuads, dim = i % kQuads * 4;
+  if (thread < plan.group) {  // a thread a head: the factor of each wave, in place of its top
     Statistics all{-device::infinity(), 0.0f};
     DEVICE_UNROLL
     for (int w = 0; w < kWaves; ++w)
-      all.top = device::max(all.top, of_waves[w * kHeads + head].top);
-    Four sum{};
+      all.top = device::max(all.top, of_waves[w * kHeads + thread].top);
     DEVICE_UNROLL
     for (int w = 0; w < kWaves; ++w) {
-      const Statistics part = of_waves[w * kHeads + head];
+      const Statistics part = of_waves[w * kHeads + thread];
       const float factor = weight_of(part, all.top);
       all.total = device::fma(part.total, factor, all.total);
-      const float* const of_wave =
-          reinterpret_cast<const float*>(queries + At::kRings + w * kSlots * At::kSlot);
-      add(sum, *reinterpret_cast<const Four*>(of_wave + head * At::kPitch + dim), factor);
+      of_waves[w * kHeads + thread].top = factor;
     }
     if (plan.splits > 1) {
-      *reinterpret_cast<Four*>(plan.partial + (at_split + head) * kDims + dim) = sum;
-      if (dim == 0) plan.statistics[at_split + head] = all;
+      plan.statistics[at_split + thread] = all;
     } else {
-      store_four<T>(p, plan, row, first_head + head, dim, sum, inverse(all.total));
-      if (dim == 0) store_lse(p, row, first_head + head, all.top, all.total);
+      of_waves[thread].total = inverse(all.total);
+      store_lse(p, row, first_head + thread, all.top, all.total);
     }
+  }
+  device::sync_block();
+  static_assert(kThreads % kQuads == 0, "a thread keeps its dimensions");
+  const int dim = thread % kQuads * 4;
+  const float* of_first =
+      reinterpret_cast<const float*>(queries + At::kRings) + thread / kQuads * At::kPitch + dim;
+  DEVICE_ROLLED
+  for (int head = thread / kQuads; head < plan.group; head += kThreads / kQuads) {
+    Four sum{};
+    DEVICE_UNROLL
+    for (int w = 0; w < kWaves; ++w)
+      add(sum, *reinterpret_cast<const Four*>(of_first + w * kSlots * At::kSlot * 4),
+          of_waves[w * kHeads + head].top);
+    of_first += kThreads / kQuads * At::kPitch;
+    if (plan.splits > 1)
+      *reinterpret_cast<Four*>(plan.partial + (at_split + head) * kDims + dim) = sum;
+    else
+      store_four<T>(p, plan, row, first_head + head, dim, sum, of_waves[head].total);
   }
   if (plan.splits == 1 || plan.merge_launch) return;
 
@@ -293,53 +334,60 @@ attend_kernel(AttendParams p, Plan plan) {
   if (!is_last[0]) return;
   Statistics* const parts = reinterpret_cast<Statistics*>(queries);  // [splits][group]
   const int64_t base = int64_t(unit) * plan.splits * plan.group;
+  DEVICE_ROLLED
   for (int i = thread; i < plan.splits * plan.group; i += kThreads)
     parts[i] = plan.statistics[base + i];
+  device::sync_block();
+  if (thread < plan.group) {  // as above, of the splits
+    Statistics all{-device::infinity(), 0.0f};
+    DEVICE_ROLLED
+    for (int s = 0; s < plan.splits; ++s)
+      all.top = device::max(all.top, parts[s * plan.group + thread].top);
+    DEVICE_ROLLED
+    for (int s = 0; s < plan.splits; ++s) {
+      const Statistics part = parts[s * plan.group + thread];
+      const float factor = weight_of(part, all.top);
+      all.total = device::fma(part.total, factor, all.total);
+      parts[s * plan.group + thread].top = factor;
+    }
+    parts[thread].total = inverse(all.total);
+    store_lse(p, row, first_head + thread, all.top, all.total);
+  }
   device::sync_block();
   // All of a thread's loads of two splits come before their sums: one alone would wait for memory
   // each time.
   constexpr int kMine = (kHalves * 8 * kQuads + kThreads - 1) / kThreads;
-  const float* from[kMine];
-  float tops[kMine], totals[kMine];
-  Four sums[kMine];
-  DEVICE_UNROLL
-  for (int m = 0; m < kMine; ++m) {
-    const int i = thread + m * kThreads, head = device::min(i / kQuads, plan.group - 1);
-    from[m] = plan.partial + (base + head) * kDims + i % kQuads * 4;
-    tops[m] = -device::infinity();
-    for (int s = 0; s < plan.splits; ++s)
-      tops[m] = device::max(tops[m], parts[s * plan.group + head].top);
-    totals[m] = 0.0f;
-    sums[m] = Four{};
-  }
+  const int step = plan.group * kDims;
+  const float* from = plan.partial + base * kDims;
+  Four sums[kMine] = {};
+  DEVICE_ROLLED
   for (int s = 0; s < plan.splits; s += 2) {
-    const int64_t second = s + 1 < plan.splits ? int64_t(plan.group) * kDims : 0;
     Four of[2][kMine];
     DEVICE_UNROLL
-    for (int m = 0; m < kMine; ++m) {
-      of[0][m] = *reinterpret_cast<const Four*>(from[m]);
-      of[1][m] = *reinterpret_cast<const Four*>(from[m] + second);
-      from[m] += 2 * second;
-    }
-    DEVICE_UNROLL
-    for (int m = 0; m < kMine; ++m) {
-      const int head = device::min((thread + m * kThreads) / kQuads, plan.group - 1);
+    for (int e = 0; e < 2; ++e) {
+      if (s + e >= plan.splits) break;
       DEVICE_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        if (s + e >= plan.splits) continue;
-        const Statistics part = parts[(s + e) * plan.group + head];
-        const float factor = weight_of(part, tops[m]);
-        totals[m] = device::fma(part.total, factor, totals[m]);
-        add(sums[m], of[e][m], factor);
+      for (int m = 0; m < kMine; ++m) {
+        const int i = device::min(thread + m * kThreads, plan.group * kQuads - 1);
+        of[e][m] = *reinterpret_cast<const Four*>(from + e * step + i * 4);
       }
     }
+    DEVICE_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      if (s + e >= plan.splits) break;
+      DEVICE_UNROLL
+      for (int m = 0; m < kMine; ++m) {
+        const int head = device::min((thread + m * kThreads) / kQuads, plan.group - 1);
+        add(sums[m], of[e][m], parts[(s + e) * plan.group + head].top);
+      }
+    }
+    from += 2 * step;
   }
   DEVICE_UNROLL
   for (int m = 0; m < kMine; ++m) {
     const int i = thread + m * kThreads, head = i / kQuads, dim = i % kQuads * 4;
-    if (head >= plan.group) continue;
-    store_four<T>(p, plan, row, first_head + head, dim, sums[m], inverse(totals[m]));
-    if (dim == 0) store_lse(p, row, first_head + head, tops[m], totals[m]);
+    if (head < plan.group)
+      store_four<T>(p, plan, row, first_head + head, dim, sums[m], parts[head].total);
   }
 }
 
@@ -347,7 +395,14 @@ template <class T, int kDims, int kWaves, int kSlots, bool kFew>
 void launch_kernel(const AttendParams& p, const Plan& plan, void* stream) {
   device::launch(attend_kernel<T, kDims, kWaves, kSlots, kFew>,
                  blocks(p.q.size[0] * plan.kv_heads * plan.splits), kWaves * device::kWave,
-                 Layout<kDims, kWaves, kSlots, kFew>::kChunks * sizeof(Chunk), stream, p, plan);
+                 Layout<kDims, kWaves, kSlots>::kChunks * sizeof(Chunk), stream, plan, p);
+}
+
+template <class T, int kMergeDims, int kPerSlice>
+void launch_merge_kernel(const AttendParams& p, const Plan& plan, void* stream) {
+  device::launch_overlapping(merge_splits_kernel<T, kMergeDims, kPerSlice>,
+                       blocks(p.q.size[0] * p.q.size[1] * (p.q.size[2] / kMergeDims)), kThreads, 0,
+                       stream, plan, p);
 }
 
 template <class T, int kDims>
@@ -361,13 +416,12 @@ void launch_kernels(const AttendParams& p, const Plan& plan, void* stream) {
     few ? launch_kernel<T, kDims, 4, kSlots, true>(p, plan, stream)
         : launch_kernel<T, kDims, 4, kSlots, false>(p, plan, stream);
   if (plan.splits == 1 || !plan.merge_launch) return;
-  const int64_t heads = p.q.size[0] * p.q.size[1];
-  if (plan.splits > 16)
-    device::launch(merge_splits_kernel<T, 64, 16>, blocks(heads * (kDims / 64)), kThreads, 0,
-                   stream, p, plan);
+  if (plan.splits > 40)
+    launch_merge_kernel<T, 64, 16>(p, plan, stream);
+  else if (plan.splits > 16)
+    launch_merge_kernel<T, 64, 5>(p, plan, stream);
   else
-    device::launch(merge_splits_kernel<T, 128, 4>, blocks(heads * (kDims / 128)), kThreads, 0,
-                   stream, p, plan);
+    launch_merge_kernel<T, 128, 4>(p, plan, stream);
 }
 
 // Rows that share tokens first, where there are some; then row by row what is left.

@@ -41,15 +41,18 @@ DEVICE_FUNCTION void add(Four& sum, const Four& v, float weight) {
   for (int e = 0; e < 4; ++e) sum.x[e] = device::fma(v.x[e], weight, sum.x[e]);
 }
 
-constexpr int kThreads = kMaxSplits;  // of a merge: one a split
-// One block a (row, head, kMergeDims dimensions). All partial results are loaded at once.
+constexpr int kThreads = 128;  // of a merge
+// One block a (row, head, kMergeDims dimensions). All partial results are loaded at once, kPerSlice
+// by a thread. The first of two passes is over no splits: it brings the code into the cache while
+// the launch before is still at work.
 template <class T, int kMergeDims, int kPerSlice>
 DEVICE_KERNEL(kThreads)
-merge_splits_kernel(AttendParams p, Plan plan) {
+merge_splits_kernel(Plan plan, AttendParams p) {
   constexpr int kMergeQuads = kMergeDims / 4;      // threads beside each other
   constexpr int kSlices = kThreads / kMergeQuads;  // splits at once
-  DEVICE_SHARED(float, scratch, 32);
-  DEVICE_SHARED(float, weights, kMaxSplits);
+  constexpr int kMost = kSlices * kPerSlice, kPerLane = (kMost + device::kWave - 1) / device::kWave;
+  static_assert(kPerLane <= kMaxSplits / device::kWave);
+  DEVICE_SHARED(float, weights, kThreads* kPerLane);  // each wave has all
   DEVICE_SHARED(Four, sums, kThreads);
   const int dims = int(p.q.size[2]), parts = dims / kMergeDims, heads = plan.kv_heads * plan.group;
   int block = device::block_x();
@@ -59,37 +62,56 @@ merge_splits_kernel(AttendParams p, Plan plan) {
   const int64_t unit = int64_t(row) * plan.kv_heads + head / plan.group;
   const int64_t first = unit * plan.splits * plan.group + head % plan.group;  // of split 0
   const int thread = device::thread(), slice = thread / kMergeQuads, quad = thread % kMergeQuads;
+  const int lane = device::lane(), first_weight = device::wave() * device::kWave * kPerLane;
+  const float* const from =
+      plan.partial + (first + int64_t(slice) * plan.group) * dims + part * kMergeDims + quad * 4;
+  const Statistics* const of_lane = plan.statistics + first + int64_t(lane) * plan.group;
+  const int step = plan.group * dims;
 
-  const float* const from = plan.partial + first * dims + part * kMergeDims + quad * 4;
-  Statistics of{-device::infinity(), 0.0f};
-  if (thread < plan.splits) of = plan.statistics[first + int64_t(thread) * plan.group];
-  Four ahead[kPerSlice];
-  DEVICE_UNROLL
-  for (int i = 0; i < kPerSlice; ++i) {
-    const int s = i * kSlices + slice;
-    if (s < plan.splits)
-      ahead[i] = *reinterpret_cast<const Four*>(from + int64_t(s) * plan.group * dims);
+  DEVICE_ROLLED
+  for (int pass = 0; pass < 2; ++pass) {
+    if (pass == 1) device::wait_for_previous();
+    const int splits = pass == 1 ? plan.splits : 0;
+    Statistics of[kPerLane];
+    Four ahead[kPerSlice];
+    DEVICE_UNROLL
+    for (int i = 0; i < kPerLane; ++i) {
+      of[i] = {-device::infinity(), 0.0f};
+      if (i * device::kWave + lane < splits) of[i] = of_lane[i * device::kWave * plan.group];
+    }
+    DEVICE_UNROLL
+    for (int i = 0; i < kPerSlice; ++i)
+      if (i * kSlices + slice < splits)
+        ahead[i] = *reinterpret_cast<const Four*>(from + int64_t(i * kSlices) * step);
+    float top = of[0].top, total = 0.0f;
+    DEVICE_UNROLL
+    for (int i = 1; i < kPerLane; ++i) top = device::max(top, of[i].top);
+    top = device::wave_max(top);
+    DEVICE_UNROLL
+    for (int i = 0; i < kPerLane; ++i) {
+      const float weight = weight_of(of[i], top);
+      weights[first_weight + i * device::kWave + lane] = weight;
+      total = device::fma(of[i].total, weight, total);
+    }
+    total = device::wave_sum(total);
+    device::sync_wave();
+    Four sum{};
+    DEVICE_UNROLL
+    for (int i = 0; i < kPerSlice; ++i)
+      if (i * kSlices + slice < splits)
+        add(sum, ahead[i], weights[first_weight + i * kSlices + slice]);
+    sums[thread] = sum;
+    device::sync_block();
+    if (thread < kMergeQuads) {
+      Four all{};
+      DEVICE_UNROLL
+      for (int s = 0; s < kSlices; ++s) add(all, sums[s * kMergeQuads + thread], 1.0f);
+      const float factor = inverse(total);
+      if (pass == 1) store_four<T>(p, plan, row, head, part * kMergeDims + thread * 4, all, factor);
+    }
+    if (pass == 1 && thread == 0 && part == 0) store_lse(p, row, head, top, total);
+    device::sync_block();
   }
-  const float top = device::block_max(of.top, scratch);
-  const float weight = weight_of(of, top);
-  weights[thread] = weight;
-  const float total = device::block_sum(of.total * weight, scratch);
-  device::sync_block();
-  Four sum{};
-  DEVICE_UNROLL
-  for (int i = 0; i < kPerSlice; ++i) {
-    const int s = i * kSlices + slice;
-    if (s >= plan.splits) continue;
-    add(sum, ahead[i], weights[s]);
-  }
-  sums[thread] = sum;
-  device::sync_block();
-  if (thread < kMergeQuads) {
-    Four all{};
-    for (int s = 0; s < kSlices; ++s) add(all, sums[s * kMergeQuads + thread], 1.0f);
-    store_four<T>(p, plan, row, head, part * kMergeDims + thread * 4, all, inverse(total));
-  }
-  if (thread == 0 && part == 0) store_lse(p, row, head, top, total);
 }
 
 }  // namespace

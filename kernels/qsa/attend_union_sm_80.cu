@@ -392,6 +392,7 @@ void launch_kernels(const AttendParams& p, const Union& u, void* stream) {
 }  // namespace
 
 bool shares_tokens(const AttendParams& p) {
+  if (shares_tiles(p)) return true;
   const int64_t rows = p.q.size[0], kv_heads = p.k_cache.size[2];
   const int64_t group = p.q.size[1] / kv_heads;
   if (p.q.size[2] != kDims || group * 2 > kColumns || p.k_cache.size[1] >> (32 - kMaxRows))
@@ -404,10 +405,11 @@ bool shares_tokens(const AttendParams& p) {
 }
 
 const uint8_t* plan_union(const AttendParams& p, device::Carver& carver) {
-  return make_union(p, carver).served;
+  return shares_tiles(p) ? plan_tiles(p, carver) : make_union(p, carver).served;
 }
 
 const uint8_t* launch_union(const AttendParams& p, device::Carver& carver, void* stream) {
+  if (shares_tiles(p)) return launch_tiles(p, carver, stream);
   Union u = make_union(p, carver);
   u.packed_output = dense_runs(p.output, 16);
   if (p.q.dtype == TK_BF16)

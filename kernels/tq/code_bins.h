@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The code of a rotated, normalised key element: how many midpoints of centroids it reaches. 32
-// bins over the midpoints, one look-up and one comparison an element; a table of one word per bank
-// of shared memory, so that no two lanes get into each other's way. A codebook whose midpoints lie
-// too close for that (none of the known ones) is searched one by one.
+// bins over the midpoints, one look-up and one comparison an element; the table lies in a register
+// of the lanes of a wave, an entry a lane. A codebook whose midpoints lie too close for that (none
+// of the known ones) is left to the definition.
 #pragma once
 
 #include "device/nvidia.h"
@@ -15,40 +15,37 @@ inline constexpr int kMostMidpoints = 15;
 
 // Shared memory of a block.
 struct CodeBins {
-  uint32_t
-      bin[kBins];  // the midpoint in the bin, not above it; its low bits: the code from there on
+  uint32_t bin[kBins];  // the midpoint in the bin, not above it; its low bits: 15 - the code there
   float midpoint[kMostMidpoints + 1];
   float slope, offset;  // bin of u: round(31 saturate(u * slope + offset))
-  float close;          // an element that near to a midpoint is looked at again in double
+  float highest;        // magnitude of a midpoint
+  float margin;         // by which bins overlap; 0: two midpoints share a bin
   int midpoints;
-  int usable;
 };
 
-// The float at or just below `x` whose 4 low bits are `code`.
-DEVICE_FUNCTION uint32_t marked(float x, uint32_t code) {
+// The float nearest to `x` whose 4 low bits are `mark`, off by 2^-20 of itself; for 0 one below.
+DEVICE_FUNCTION uint32_t marked(float x, uint32_t mark) {
   const uint32_t bits = device::bit_cast<uint32_t>(x);
-  const uint32_t sign = bits & 0x80000000u, magnitude = bits & 0x7ffffff0u;
-  if (sign) return sign | (magnitude + 16) | code;
-  if (magnitude < 16) return 0x80000000u | code;
-  return (magnitude - 16) | code;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude < 16) return 0x80000000u | mark;
+  return (bits & 0x80000000u) | ((magnitude - mark + 8) & ~15u) | mark;
 }
 
-// The first wave of a block, of kBins lanes; `error`: how far u may be off.
-DEVICE_FUNCTION void fill_bins(CodeBins* bins, const Codebook& book, int levels, float error) {
+// By a wave of kBins lanes; `mine`: what load_midpoint gave this lane.
+DEVICE_FUNCTION float load_midpoint(const Codebook& book, int levels) {
+  return midpoint(book, device::min(device::lane(), levels - 2));
+}
+DEVICE_FUNCTION void fill_bins(CodeBins* bins, float mine, int levels) {
   const int b = device::lane();
   const int count = levels - 1;
-  const float mine = midpoint(book, b < count ? b : count - 1);
   if (b < count) bins->midpoint[b] = mine;
   const float low = device::shuffle(mine, 0), high = device::shuffle(mine, count - 1);
-  // Beside a midpoint m: marked ones are up to 2^-18 |m| too low, and norm and scaling are off by
-  // less than that.
-  const float close = error + device::max(device::abs(low), device::abs(high)) * 0x1p-17f;
   const float width = (high - low) / (kBins - 1);
   const float margin = width / kBins;
   const float centre = low + static_cast<float>(b) * width;
   const float from = b == 0 ? -device::infinity() : centre - width / 2 - margin;
   const float to = b == kBins - 1 ? device::infinity() : centre + width / 2 + margin;
-  int below = 0, inside = 0;
+  uint32_t below = 0, inside = 0;
   float there = -1e30f;
   DEVICE_ROLLED
   for (int c = 0; c < count; ++c) {
@@ -59,44 +56,35 @@ DEVICE_FUNCTION void fill_bins(CodeBins* bins, const Codebook& book, int levels,
       ++inside;
     }
   }
-  bins->bin[b] = marked(there, static_cast<uint32_t>(below + inside));
-  const bool usable = device::all(inside <= 1 && margin > 2 * close && low > -1e4f && high < 1e4f);
+  bins->bin[b] = marked(there, 15 - (below + inside));
+  const bool apart = device::all(inside <= 1 && low > -1e4f && high < 1e4f);
   if (b == 0) {
     bins->slope = device::divide(1.0f, high - low);
     bins->offset = -low * bins->slope;
-    bins->close = close;
+    bins->highest = device::max(device::abs(low), device::abs(high));
+    bins->margin = apart ? margin : 0;
     bins->midpoints = count;
-    bins->usable = usable;
   }
 }
 
-struct NearCode {
-  uint32_t code;
-  float distance;  // to the midpoint next to it; where it is small, it is right
-};
+// An element that near to a midpoint is looked at again in double: `error` is how far it may be
+// off, `scaling` what comes on top in units of the midpoint.
+DEVICE_FUNCTION float close_to_midpoints(const CodeBins& bins, float error, float scaling) {
+  return error + bins.highest * (scaling + 0x1p-20f);
+}
+DEVICE_FUNCTION bool usable(const CodeBins& bins, float close) { return bins.margin > 2 * close; }
 
-// Of u = x * unit; slope: times unit.
-template <class Bins>
-DEVICE_FUNCTION NearCode code_by_bin(const Bins& bins, float slope, float offset, float x,
-                                     float unit) {
+struct Nearest {
+  float over;     // the midpoint of the bin; where it is small, it is right
+  uint32_t word;  // of the bin
+};
+// Of u = x * unit; slope: times unit. `table`: this lane's bin.
+DEVICE_FUNCTION Nearest find_bin(float table, float slope, float offset, float x, float unit) {
   constexpr float kWhole = 8388608;  // 2^23: adding it rounds to a whole number
   const float place = device::saturate(device::fma(x, slope, offset));
   const uint32_t index = device::bit_cast<uint32_t>(device::fma(place, kBins - 1, kWhole));
-  const uint32_t word = bins[index & (kBins - 1)];
-  const float over = device::fma(x, unit, -device::bit_cast<float>(word));
-  return {(word & 15) + static_cast<uint32_t>(device::bit_cast<int32_t>(over) >> 31),
-          device::abs(over)};
-}
-
-DEVICE_FUNCTION NearCode code_by_search(const CodeBins& bins, float u) {
-  NearCode found{0, device::infinity()};
-  DEVICE_ROLLED
-  for (int c = 0; c < bins.midpoints; ++c) {
-    const float over = u - bins.midpoint[c];
-    found.code += over >= 0;
-    found.distance = device::min(found.distance, device::abs(over));
-  }
-  return found;
+  const float word = device::lookup32(table, index);
+  return {device::fma(x, unit, -word), device::bit_cast<uint32_t>(word)};
 }
 
 }  // namespace tq::encode

@@ -72,44 +72,47 @@ DEVICE_FUNCTION void load_bits(SharedAddress from, int bit, uint32_t (&w)[kWords
   }
 }
 
-// A member's key words of one token. An address off by two bytes costs one more load (3-bit codes)
-// or twice the loads (4-bit codes).
+// A member's key words of a token. Where they lie in a tile is worked out once.
 template <int kKeyBits, int kDim>
-inline constexpr int kKeyWords = (kKeyBits * kDim / 4 + 31) / 32;
+class KeyWords {
+ public:
+  static constexpr int kWords = (kKeyBits * kDim / 4 + 31) / 32;
 
-template <int kKeyBits, int kDim>
-DEVICE_FUNCTION void load_key_words(SharedAddress codes, int member,
-                                    uint32_t (&w)[kKeyWords<kKeyBits, kDim>]) {
-  constexpr int kWords = kKeyWords<kKeyBits, kDim>;
-  if constexpr (kKeyBits * kDim % 128 != 0) {
-    load_bits<kKeyBits * kDim / 4>(codes, kKeyBits * kDim / 4 * member, w);
-  } else if constexpr (kKeyBits == 3) {
-    const SharedAddress own = codes + static_cast<uint32_t>(kWords * 4 * member);
-    if (codes & 2) {
-      uint32_t low = device::load_shared4(own - 2);
+  KeyWords() = default;
+  // `codes`: of the token in its tile, whose address is a multiple of 16.
+  DEVICE_FUNCTION KeyWords(uint32_t codes, int member) {
+    at_ = codes;
+    if (kWhole) at_ += static_cast<uint32_t>(member * (kKeyBits == 3 ? 4 * kWords : 4));
+    if (kWhole) shift_ = (at_ & 2) * 8, at_ &= ~uint32_t{3};
+  }
+
+  DEVICE_FUNCTION void load(SharedAddress tile, uint32_t (&w)[kWords]) const {
+    if constexpr (!kWhole) {
+      load_bits<kKeyBits * kDim / 4>(tile + at_, kKeyBits * kDim / 4 * (device::lane() % 4), w);
+    } else if constexpr (kKeyBits == 3) {
+      uint32_t low = device::load_shared4(tile + at_);
       DEVICE_UNROLL
-      for (int i = 0; i < kWords; ++i) {
-        const uint32_t high = device::load_shared4(own + 4 * i + 2);
-        w[i] = device::permute_bytes(low, high, 0x5432);
+      for (int i = 0; i < kWords; ++i) {  // the last reaches into the norm
+        const uint32_t high = device::load_shared4(tile + at_ + 4 * i + 4);
+        w[i] = device::funnel_shift_right(low, high, shift_);
         low = high;
       }
-    } else {
-      DEVICE_UNROLL
-      for (int i = 0; i < kWords; ++i) w[i] = device::load_shared4(own + 4 * i);
-    }
-  } else {
-    const SharedAddress own = codes + static_cast<uint32_t>(4 * member);
-    if (kKeyBits == 4 && (codes & 2)) {
+    } else {  // words of 8 codes go round the members
       DEVICE_UNROLL
       for (int i = 0; i < kWords; ++i)
-        w[i] = device::permute_bytes(device::load_shared4(own + 16 * i - 2),
-                                     device::load_shared4(own + 16 * i + 2), 0x5432);
-    } else {
-      DEVICE_UNROLL
-      for (int i = 0; i < kWords; ++i) w[i] = device::load_shared4(own + 16 * i);
+        w[i] = device::funnel_shift_right(device::load_shared4(tile + at_ + 16 * i),
+                                          device::load_shared4(tile + at_ + 16 * i + 4), shift_);
     }
   }
-}
+  // The four codes of fp8 keys that step k takes.
+  DEVICE_FUNCTION uint32_t load_fp8(SharedAddress tile, int k) const {
+    return device::load_shared4(tile + at_ + static_cast<uint32_t>(16 * k));
+  }
+
+ private:
+  static constexpr bool kWhole = kKeyBits * kDim % 128 == 0;
+  uint32_t at_, shift_;
+};
 
 // The table of pairs: entry e (the two codes' bits) of kEntryBytes, a copy for each of 16 lanes, so
 // that lookups of half a wave never meet in a bank. A pair is two words: the two centroids as f16,
@@ -197,59 +200,73 @@ DEVICE_FUNCTION void load_48_bits(SharedAddress a, uint32_t (&w)[2]) {
   w[1] = x1 >> shift;
 }
 
-// Fields of the tokens whose codes start at `even` and `odd`. For 4-bit codes of 128 dimensions
-// these are multiples of 4 or off by 2, and a lane has the words group and group + 8; otherwise its
-// codes are contiguous.
-template <int kValueBits, int kDim, int kEvenOff, int kOddOff>
-DEVICE_FUNCTION void load_fields(SharedAddress even, SharedAddress odd, int group,
-                                 uint32_t (&fields)[20]) {
-  using device::load_shared4;
-  using device::permute_bytes;
-  if constexpr (kDim == 128 && kValueBits == 4) {
-    DEVICE_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t at = static_cast<uint32_t>(4 * group + 32 * i);
-      const SharedAddress a = even + at, b = odd + at;
-      uint32_t low, high;  // halfwords of both tokens
-      if constexpr (kEvenOff && kOddOff) {
-        low = permute_bytes(load_shared4(a - 2), load_shared4(b - 2), kHighHalves);
-        high = permute_bytes(load_shared4(a + 2), load_shared4(b + 2), kLowHalves);
-      } else {
-        const uint32_t x = kEvenOff ? load_split_word(a) : load_shared4(a);
-        const uint32_t y = kOddOff ? load_split_word(b) : load_shared4(b);
-        low = permute_bytes(x, y, kLowHalves);
-        high = permute_bytes(x, y, kHighHalves);
-      }
-      nibbles(low, fields + 8 * i);
-      nibbles(high, fields + 8 * i + 4);
-    }
-  } else {
-    constexpr int kBits = kValueBits * kDim / 8;  // at most 48
-    uint32_t a[2], b[2];
-    if constexpr (kDim == 128) {
-      const uint32_t at = static_cast<uint32_t>(6 * group);
-      load_48_bits(even + at, a);
-      load_48_bits(odd + at, b);
-    } else {
-      load_bits<kBits>(even, kBits * group, a);
-      load_bits<kBits>(odd, kBits * group, b);
-    }
-    if constexpr (kValueBits == 4) {
-      nibbles(permute_bytes(a[0], b[0], kLowHalves), fields);
-      nibbles(permute_bytes(a[0], b[0], kHighHalves), fields + 4);
-      if constexpr (kBits > 32) nibbles(permute_bytes(a[1], b[1], kLowHalves), fields + 8);
-    } else {
-      fives(permute_bytes(a[0], b[0], kLowHalves), fields);
+// A lane's fields of two tokens. For 4-bit codes of 128 dimensions a lane has the words group and
+// group + 8 (kAligned: they are words in memory, too; otherwise an address may be off by two
+// bytes); in other cases its codes are contiguous.
+template <int kValueBits, int kDim, bool kAligned>
+class ValueWords {
+ public:
+  ValueWords() = default;
+  // Where the codes of both tokens lie in a tile, whose address is a multiple of 16.
+  DEVICE_FUNCTION ValueWords(uint32_t even, uint32_t odd, int group) {
+    even_ = even, odd_ = odd;
+    if constexpr (!kWhole) return;
+    const uint32_t own = static_cast<uint32_t>(4 * group);
+    const uint32_t even_off = kAligned ? 0 : even & 2, odd_off = kAligned ? 0 : odd & 2;
+    even_ = even - even_off + own, odd_ = odd - odd_off + own;
+    even_high_ = even_ + 2 * even_off, odd_high_ = odd_ + 2 * odd_off;
+    low_ = kLowHalves + even_off * 0x11 + odd_off * 0x1100;
+    high_ = kHighHalves - even_off * 0x11 - odd_off * 0x1100;
+  }
+
+  DEVICE_FUNCTION void load(SharedAddress tile, uint32_t (&fields)[20]) const {
+    using device::load_shared4;
+    using device::permute_bytes;
+    if constexpr (kWhole) {
+      // The lower halves lie in the words at even_ and odd_ or are the upper ones of those; then
+      // the upper halves are the lower ones of the words behind.
       DEVICE_UNROLL
-      for (int i = 1; 15 * i < kBits && i < 3; ++i)
-        fives(permute_bytes(device::funnel_shift_right(a[0], a[1], static_cast<uint32_t>(15 * i)),
-                            device::funnel_shift_right(b[0], b[1], static_cast<uint32_t>(15 * i)),
-                            kLowHalves),
-              fields + 5 * i);
-      if constexpr (kBits > 45)
-        fields[15] = permute_bytes(a[1] >> 13, b[1] >> 13, kLowHalves) & 0x00070007u;
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t x = load_shared4(tile + even_ + 32 * i);
+        const uint32_t y = load_shared4(tile + odd_ + 32 * i);
+        const uint32_t x_high = kAligned ? x : load_shared4(tile + even_high_ + 32 * i);
+        const uint32_t y_high = kAligned ? y : load_shared4(tile + odd_high_ + 32 * i);
+        nibbles(permute_bytes(x, y, kAligned ? kLowHalves : low_), fields + 8 * i);
+        nibbles(permute_bytes(x_high, y_high, kAligned ? kHighHalves : high_), fields + 8 * i + 4);
+      }
+    } else {
+      constexpr int kBits = kValueBits * kDim / 8;  // at most 48
+      const int group = device::lane() / 4;
+      uint32_t a[2], b[2];
+      if constexpr (kDim == 128) {
+        const uint32_t at = static_cast<uint32_t>(6 * group);
+        load_48_bits(tile + even_ + at, a);
+        load_48_bits(tile + odd_ + at, b);
+      } else {
+        load_bits<kBits>(tile + even_, kBits * group, a);
+        load_bits<kBits>(tile + odd_, kBits * group, b);
+      }
+      if constexpr (kValueBits == 4) {
+        nibbles(permute_bytes(a[0], b[0], kLowHalves), fields);
+        nibbles(permute_bytes(a[0], b[0], kHighHalves), fields + 4);
+        if constexpr (kBits > 32) nibbles(permute_bytes(a[1], b[1], kLowHalves), fields + 8);
+      } else {
+        fives(permute_bytes(a[0], b[0], kLowHalves), fields);
+        DEVICE_UNROLL
+        for (int i = 1; 15 * i < kBits && i < 3; ++i)
+          fives(permute_bytes(device::funnel_shift_right(a[0], a[1], static_cast<uint32_t>(15 * i)),
+                              device::funnel_shift_right(b[0], b[1], static_cast<uint32_t>(15 * i)),
+                              kLowHalves),
+                fields + 5 * i);
+        if constexpr (kBits > 45)
+          fields[15] = permute_bytes(a[1] >> 13, b[1] >> 13, kLowHalves) & 0x00070007u;
+      }
     }
   }
-}
+
+ private:
+  static constexpr bool kWhole = kDim == 128 && kValueBits == 4;
+  uint32_t even_, odd_, even_high_, odd_high_, low_, high_;
+};
 
 }  // namespace tq

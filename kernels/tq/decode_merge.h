@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a fast decode: the blocks' results of a sequence (decode_schedule.h) become one. One
-// or all waves of a block take a head.
+// The end of a fast decode: the blocks' results of a sequence (decode_schedule.h) become one. A
+// wave takes a head; or, where sequences have many results and there are few heads, all waves of a
+// block take 32 dimensions of it.
 #pragma once
 
 #include "device/nvidia.h"
@@ -17,9 +18,12 @@ struct PartialMergeParams {
   const float* partial_lse;  // [2 * parts + B][Hq], natural
   Strided<3> output;
   Strided<2> lse;
-  int heads;       // Hq
-  int head_waves;  // 1 or all of a block
+  int heads;  // Hq
 };
+
+inline constexpr int dim_chunks(int head_dim) {
+  return (head_dim + device::kWave - 1) / device::kWave;
+}
 
 // store_float() with the hardware's conversions.
 DEVICE_FUNCTION void store_rounded(void* data, tk_dtype dtype, int64_t at, float x) {
@@ -32,17 +36,16 @@ DEVICE_FUNCTION void store_rounded(void* data, tk_dtype dtype, int64_t at, float
   static_cast<uint16_t*>(data)[at] = static_cast<uint16_t>(half);
 }
 
-template <int kDim>
+template <int kDim, bool kShared>
 DEVICE_KERNEL(kMergeThreads)
 merge_partials(PartialMergeParams p) {
-  constexpr int kOwn = (kDim + device::kWave - 1) / device::kWave;  // of a lane: lane + i * kWave
-  constexpr int kPitch = kOwn * device::kWave;
-  DEVICE_SHARED(float, sums, kMergeWaves* kPitch);
+  constexpr int kOwn = kShared ? 1 : dim_chunks(kDim);  // of a lane: lane + i * kWave
+  constexpr int kHeadWaves = kShared ? kMergeWaves : 1;
+  DEVICE_SHARED(float, sums, kMergeWaves* device::kWave);
   DEVICE_SHARED(float, totals, kMergeWaves);
   const int lane = device::lane(), wave = device::wave();
-  const int member = wave % p.head_waves;
-  const int64_t item =
-      int64_t{device::block_x()} * (kMergeWaves / p.head_waves) + wave / p.head_waves;
+  const int member = wave % kHeadWaves;
+  const int64_t item = int64_t{device::block_x()} * (kMergeWaves / kHeadWaves) + wave / kHeadWaves;
   const bool inside = item < int64_t{p.schedule.batch} * p.heads;  // else idle, but at the barrier
   const int row = inside ? static_cast<int>(item / p.heads) : 0;
   const int head = static_cast<int>(item % p.heads);
@@ -56,6 +59,7 @@ merge_partials(PartialMergeParams p) {
     first = part_of(cut, before);
     count = part_of(cut, before + stages - 1) - first + 1;
   }
+  device::wait_for_previous();
   const auto slot = [&](int i) {
     const int64_t part =
         count == 1 ? int64_t{2} * p.schedule.parts + row : int64_t{2} * (first + i) + (i == 0);
@@ -72,16 +76,17 @@ merge_partials(PartialMergeParams p) {
   most = device::wave_max(most);
   broken = device::wave_max(broken);
 
-  const auto d_of = [&](int e) { return lane + e * device::kWave; };
+  const int first_d = device::block_y() * device::kWave;
+  const auto d_of = [&](int e) { return first_d + lane + e * device::kWave; };
   float sum[kOwn] = {}, total = 0;
   if (most > -device::infinity()) {
-    constexpr int kAhead = 8;  // loads of so many partials are under way at once
+    constexpr int kAhead = kShared ? 16 : 8;  // loads of so many partials are under way at once
     DEVICE_ROLLED
-    for (int i = member; i < count; i += p.head_waves * kAhead) {
+    for (int i = member; i < count; i += kHeadWaves * kAhead) {
       float lse[kAhead], x[kAhead][kOwn];
       DEVICE_UNROLL
       for (int a = 0; a < kAhead; ++a) {
-        const int part = i + a * p.head_waves;
+        const int part = i + a * kHeadWaves;
         lse[a] = -device::infinity();
         if (part >= count) continue;
         lse[a] = p.partial_lse[slot(part)];
@@ -99,17 +104,14 @@ merge_partials(PartialMergeParams p) {
       }
     }
   }
-  if (p.head_waves > 1) {
-    DEVICE_UNROLL
-    for (int e = 0; e < kOwn; ++e) sums[wave * kPitch + d_of(e)] = sum[e];
+  if constexpr (kShared) {
+    sums[wave * device::kWave + lane] = sum[0];
     if (lane == 0) totals[wave] = total;
     device::sync_block();
     if (member != 0) return;
-    for (int w = 1; w < p.head_waves; ++w) {
-      total += totals[w];
-      DEVICE_UNROLL
-      for (int e = 0; e < kOwn; ++e) sum[e] += sums[w * kPitch + d_of(e)];
-    }
+    DEVICE_UNROLL
+    for (int w = 1; w < kMergeWaves; ++w)
+      total += totals[w], sum[0] += sums[w * device::kWave + lane];
   }
   if (!inside) return;
   const bool none = total == 0;
@@ -123,7 +125,7 @@ merge_partials(PartialMergeParams p) {
           broken != 0 ? device::nan()
           : none      ? 0
                       : sum[e] * inverse);
-  if (lane == 0)
+  if (lane == 0 && first_d == 0)
     store_float(p.lse.data, TK_F32, row * p.lse.stride[0] + head * p.lse.stride[1],
                 broken != 0 ? device::nan()
                 : none      ? -device::infinity()

@@ -8,7 +8,7 @@
 // without a head are zero.
 #pragma once
 
-#include "tq/decode_fragments.h"
+#include "tq/decode_wide.h"
 #include "tq/rotation.h"
 
 namespace tq {
@@ -23,7 +23,7 @@ struct QueryParams {
   int key_bits;
   int kv_heads, group;    // query heads of a KV head
   int tiles, tile_heads;  // of a group: tiles of at most tile_heads heads
-  int columns;            // of a tile: 4 or 8
+  int columns;            // of a tile: 4, 8 or, for decode_wide.h, 16
   int rows;               // B * kv_heads * tiles * columns
   float scale;            // of scores in base 2
   uint16_t* fragments;    // [B, kv_heads * tiles][D / 16][lane][2 or 4 registers][2 halves]
@@ -58,6 +58,7 @@ prepare_queries(QueryParams p) {
   DEVICE_SHARED(float, powers, kQueryRows);
   float* const q = device::data(shared);
   float* const pi = q + kQueryRows * kDim;
+  device::allow_next();
   const int thread = device::thread(), lane = device::lane();
   const int first_row = device::block_x() * kQueryRows;
   const int first_output = device::block_y() * kOutputs;
@@ -167,6 +168,12 @@ prepare_queries(QueryParams p) {
                  2 +
              place.half;
     };
+    if (p.columns == kWideColumns) {
+      uint16_t* const tile = p.fragments + int64_t{row / kWideColumns} * (2 * kWideColumns * kDim);
+      tile[wide_half_at(column, false, place)] = static_cast<uint16_t>(high);
+      tile[wide_half_at(column, true, place)] = static_cast<uint16_t>(low);
+      continue;
+    }
     p.fragments[half_at(column, 0)] = static_cast<uint16_t>(high);
     p.fragments[p.columns == 4 ? half_at(column + 4, 0) : half_at(column, 1)] =
         static_cast<uint16_t>(low);

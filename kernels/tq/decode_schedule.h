@@ -8,6 +8,7 @@
 // for the one that it leaves unended; a sequence that it has whole goes to slot 2 * parts + row.
 #pragma once
 
+#include "qsa/divider.h"
 #include "tq/elements.h"
 
 namespace tq {
@@ -20,8 +21,12 @@ struct Schedule {
   int batch;
   int page, page_tiles;  // tokens and tiles of a page
   int stage_tiles;
-  int parts;         // blocks of the grid
-  int least_stages;  // of a block, where there are not enough for all
+  int parts;  // blocks of the grid
+  qsa::Divider by_page{1}, by_page_tiles{1}, by_stage_tiles{1};
+
+  DEVICE_FUNCTION int page_of(int tile) const {
+    return static_cast<int>(by_page_tiles(static_cast<uint32_t>(tile)));
+  }
 };
 
 DEVICE_FUNCTION int tokens_of(const Schedule& s, int row) {
@@ -30,18 +35,19 @@ DEVICE_FUNCTION int tokens_of(const Schedule& s, int row) {
 }
 DEVICE_FUNCTION int tiles_of(const Schedule& s, int tokens) {
   if (s.page == s.page_tiles * kTileTokens) return (tokens + kTileTokens - 1) / kTileTokens;
-  return tokens / s.page * s.page_tiles + (tokens % s.page + kTileTokens - 1) / kTileTokens;
+  const int pages = static_cast<int>(s.by_page(static_cast<uint32_t>(tokens)));
+  return pages * s.page_tiles + (tokens - pages * s.page + kTileTokens - 1) / kTileTokens;
 }
 // Tokens of a sequence from a tile on, 16 at most.
 DEVICE_FUNCTION int tokens_from(const Schedule& s, int tokens, int tile) {
   if (s.page == s.page_tiles * kTileTokens)
     return device::min(tokens - tile * kTileTokens, kTileTokens);
-  const int in_page = tile % s.page_tiles * kTileTokens;
-  return device::min(device::min(s.page - in_page, tokens - tile / s.page_tiles * s.page - in_page),
-                     kTileTokens);
+  const int page = s.page_of(tile), in_page = (tile - page * s.page_tiles) * kTileTokens;
+  return device::min(device::min(s.page - in_page, tokens - page * s.page - in_page), kTileTokens);
 }
 DEVICE_FUNCTION int stages_of(const Schedule& s, int row) {
-  return (tiles_of(s, tokens_of(s, row)) + s.stage_tiles - 1) / s.stage_tiles;
+  return static_cast<int>(
+      s.by_stage_tiles(static_cast<uint32_t>(tiles_of(s, tokens_of(s, row)) + s.stage_tiles - 1)));
 }
 
 // Shares of `total` stages: the first `longer` parts have one more than `each`.
@@ -49,9 +55,8 @@ struct Cut {
   int parts, each, longer;
 };
 DEVICE_FUNCTION Cut cut_of(const Schedule& s, int total) {
-  const int most = (total + s.least_stages - 1) / s.least_stages;
-  const int parts = most < s.parts ? most : s.parts;
-  return {parts, total / parts, total % parts};
+  const int parts = device::min(total, s.parts), each = total / parts;
+  return {parts, each, total - each * parts};
 }
 DEVICE_FUNCTION int first_stage(const Cut& c, int part) {
   return part * c.each + device::min(part, c.longer);

@@ -12,14 +12,13 @@
 namespace tq::decode {
 namespace {
 
-constexpr int kLeastStages = 1;  // of a block
-
 // How a call is laid out, from shapes and strides alone.
 struct Plan {
   int batch, query_heads, kv_heads, head_dim, group;
   int tiles, tile_heads, columns;  // decode_queries.h
+  bool wide;                       // decode_wide.h
   int block_tiles, head_tiles, halves, wave_tiles, depth, ring;
-  int merge_at, scores_at, ring_at, shared_bytes;
+  int merge_at, scores_at, queries_at, ring_at, shared_bytes;
   int page, page_tiles, capacity, parts;
   int rows;
   SlotFormat format;
@@ -58,6 +57,52 @@ TileLayout tile_layout(const TensorView& cache) {
   return t;
 }
 
+// Lays out the shared memory of a block; whether two stages fit.
+bool fits(Plan& p, int units) {
+  const int key_bits = p.format.key_bits, alignment = pair_table_alignment(key_bits);
+  p.merge_at = p.scores_at = pair_table_bytes(key_bits) + alignment - 16;
+  if (p.wave_tiles > 1)
+    p.scores_at += units * device::kWave * 4 * merge_floats(wave_dim(p.head_dim), p.wide);
+  p.queries_at = p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
+  if (p.wide) {
+    p.queries_at = p.scores_at + kWaves * kWideFloats * 4;
+    p.ring_at = p.queries_at + p.head_tiles * kWideQueryBytes;
+  }
+  // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
+  p.ring = 0;
+  for (int blocks = stream_blocks(p.columns); blocks >= 1 && p.ring < 2; --blocks) {
+    const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
+                       static_cast<int>(kBatches * sizeof(Batch) + kWaves * sizeof(WaveState)) -
+                       1536;                  // the rest, and what a block costs
+    const int tiles = budget / p.tile.bytes;  // that fit
+    p.depth = p.wide || tiles >= 4 * p.wave_tiles ? 2 : 1;
+    p.ring = tiles / (p.depth * p.wave_tiles);
+    if (p.ring > kMostRing) p.ring = kMostRing;
+    p.parts = device::multiprocessors() * blocks;
+  }
+  return p.ring >= 2;
+}
+
+// How heads and tiles are shared out over a block's waves; whether that fits.
+bool share(Plan& p) {
+  const int most_heads = p.wide ? kWideColumns : 8;  // of a tile
+  p.tiles = (p.group + most_heads - 1) / most_heads;
+  p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
+  if (p.wide)
+    p.columns = kWideColumns;
+  else
+    p.columns = p.tile_heads <= 4 && p.head_dim >= 128 ? 4 : 8;  // fewer instances of small sizes
+  p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
+  p.block_tiles = p.kv_heads * p.tiles * p.halves <= kWaves ? p.tiles : 1;
+  p.head_tiles = p.kv_heads * p.block_tiles;
+  const int units = p.head_tiles * p.halves;
+  if (units > kWaves) return false;
+  p.wave_tiles = 1;
+  while (2 * p.wave_tiles * units <= kWaves) p.wave_tiles *= 2;
+  while (!fits(p, units) && p.wave_tiles > 1) p.wave_tiles /= 2;  // fewer tiles at once
+  return p.ring >= 2;
+}
+
 Plan plan_of(const Args& a) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int64_t page = cache.size(1), slot = cache.size(3);
@@ -86,36 +131,17 @@ Plan plan_of(const Args& a) {
   p.kv_heads = static_cast<int>(cache.size(2));
   p.head_dim = static_cast<int>(q.size(2));
   p.group = p.query_heads / p.kv_heads;
-  p.tiles = (p.group + 7) / 8;
-  p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
-  p.columns = p.tile_heads <= 4 && p.head_dim >= 128 ? 4 : 8;  // fewer instances of small sizes
-  p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
   p.halves = p.head_dim / wave_dim(p.head_dim);
-  p.block_tiles = p.kv_heads * p.tiles * p.halves <= kWaves ? p.tiles : 1;
-  p.head_tiles = p.kv_heads * p.block_tiles;
-  const int units = p.head_tiles * p.halves;
-  supported(units <= kWaves, "there are more KV heads than a block has waves for");
-  p.wave_tiles = 1;
-  while (2 * p.wave_tiles * units <= kWaves) p.wave_tiles *= 2;
-
-  const int key_bits = p.format.key_bits, alignment = pair_table_alignment(key_bits);
-  p.merge_at = pair_table_bytes(key_bits) + alignment - 16;
-  p.scores_at = p.merge_at;
-  if (p.wave_tiles > 1)
-    p.scores_at += units * merge_floats(wave_dim(p.head_dim)) * device::kWave * 4;
-  p.ring_at = p.scores_at + (p.halves > 1 ? kScoresBytes : 0);
-  // Two blocks of a multiprocessor hide each other's waits; one where two have no room.
-  for (int blocks = kStreamBlocks; blocks >= 1 && p.ring < 2; --blocks) {
-    const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
-                       2048;                  // static arrays, and what a block costs
-    const int tiles = budget / p.tile.bytes;  // that fit
-    p.depth = tiles >= 6 * p.wave_tiles ? 2 : 1;
-    p.ring = tiles / (p.depth * p.wave_tiles);
-    if (p.ring > kMostRing) p.ring = kMostRing;
-    p.parts = device::multiprocessors() * blocks;
+  p.wide = p.head_dim == kWideDim && !p.format.fp8 && p.group > 8;
+  bool room = share(p);
+  if (!room && p.wide) {
+    p.wide = false;
+    room = share(p);
   }
-  supported(p.ring >= 2, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
-                             " bytes do not fit shared memory");
+  supported(p.head_tiles * p.halves <= kWaves,
+            "there are more KV heads than a block has waves for");
+  supported(room, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
+                      " bytes do not fit shared memory");
   p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
   return p;
 }
@@ -154,16 +180,21 @@ void with_dim(int head_dim, F f) {
   }
 }
 
-// The instance of a call: f(key bits, value bits, dimensions of a wave, packed) as constants.
+// The instance of a call: f(key bits, value bits, dimensions, columns) as constants.
 template <class F>
 void with_instance(const Plan& p, F f) {
   const auto with_bits = [&](auto key, auto value) {
     with_dim(p.head_dim, [&](auto dim) {
-      constexpr std::integral_constant<int, wave_dim(dim())> own;
-      if constexpr (own() == 128) {
-        if (p.columns == 4) return f(key, value, own, std::true_type());
+      constexpr std::integral_constant<int, 4> four;
+      constexpr std::integral_constant<int, 8> eight;
+      constexpr std::integral_constant<int, 16> sixteen;
+      if constexpr (dim() >= 128) {
+        if (p.columns == 4) return f(key, value, dim, four);
       }
-      f(key, value, own, std::false_type());
+      if constexpr (dim() == kWideDim && key() != 8) {
+        if (p.columns == 16) return f(key, value, dim, sixteen);
+      }
+      f(key, value, dim, eight);
     });
   };
   constexpr std::integral_constant<int, 3> k3;
@@ -221,8 +252,11 @@ struct DecodeSm80 {
 
     StreamParams s{};
     s.schedule = {
-        strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch,  plan.page, plan.page_tiles,
-        plan.wave_tiles * plan.depth,     plan.parts,    kLeastStages};
+        strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch, plan.page, plan.page_tiles,
+        plan.wave_tiles * plan.depth,     plan.parts};
+    s.schedule.by_page = qsa::Divider(static_cast<uint32_t>(plan.page));
+    s.schedule.by_page_tiles = qsa::Divider(static_cast<uint32_t>(plan.page_tiles));
+    s.schedule.by_stage_tiles = qsa::Divider(static_cast<uint32_t>(s.schedule.stage_tiles));
     s.cache = cache.data;
     s.blocks = cache.blocks;
     s.block_stride = cache.stride[0];
@@ -242,17 +276,22 @@ struct DecodeSm80 {
     s.tile_heads = plan.tile_heads;
     s.block_tiles = plan.block_tiles;
     s.head_tiles = plan.head_tiles;
+    s.row_tiles = plan.kv_heads * plan.tiles;
     s.halves = plan.halves;
+    s.by_units = qsa::Divider(static_cast<uint32_t>(plan.head_tiles * plan.halves));
+    s.by_block_tiles = qsa::Divider(static_cast<uint32_t>(plan.block_tiles));
     s.wave_tiles = plan.wave_tiles;
     s.depth = plan.depth;
     s.ring = plan.ring;
     s.merge_at = plan.merge_at;
     s.scores_at = plan.scores_at;
+    s.queries_at = plan.queries_at;
     s.ring_at = plan.ring_at;
-    with_instance(plan, [&](auto key, auto value, auto dim, auto packed) {
-      device::launch(decode_stream<key(), value(), dim(), packed()>,
-                     device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1}, kStreamThreads,
-                     static_cast<size_t>(plan.shared_bytes), call.stream, s);
+    with_instance(plan, [&](auto key, auto value, auto dim, auto columns) {
+      device::launch_overlapping(decode_stream<key(), value(), dim(), columns()>,
+                                 device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1},
+                                 kStreamThreads, static_cast<size_t>(plan.shared_bytes),
+                                 call.stream, s);
     });
 
     PartialMergeParams m{};
@@ -263,12 +302,16 @@ struct DecodeSm80 {
     m.lse = strided<2>(a.tensor("lse"));
     m.heads = plan.query_heads;
     const int64_t items = int64_t{plan.batch} * plan.query_heads;
-    m.head_waves = plan.parts >= 16 * plan.batch ? kMergeWaves : 1;
-    const int64_t heads_of_block = kMergeWaves / m.head_waves;
+    const bool shared = plan.parts >= 8 * plan.batch && 2 * items <= plan.parts;
     with_dim(plan.head_dim, [&](auto dim) {
-      device::launch(merge_partials<dim()>,
-                     device::Grid{(items + heads_of_block - 1) / heads_of_block, 1, 1},
-                     kMergeThreads, 0, call.stream, m);
+      if (shared)
+        device::launch_overlapping(merge_partials<dim(), true>,
+                                   device::Grid{items, dim_chunks(dim()), 1}, kMergeThreads, 0,
+                                   call.stream, m);
+      else
+        device::launch_overlapping(merge_partials<dim(), false>,
+                                   device::Grid{(items + kMergeWaves - 1) / kMergeWaves, 1, 1},
+                                   kMergeThreads, 0, call.stream, m);
     });
   }
 };

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "tq/decode_tile.h"
+#include "tq/decode_wide.h"
 
 namespace tq {
 
@@ -38,58 +39,83 @@ DEVICE_FUNCTION float fill_pair_table(const Codebook& book, uint8_t* table) {
   return power;
 }
 
-template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
+// Which stage of the batches that lie in shared memory.
+struct Cursor {
+  int batch, stage;  // the stage within the batch
+  DEVICE_FUNCTION void advance(int stages_of_batch) {
+    stage += 1;
+    if (stage < stages_of_batch) return;
+    batch = batch + 1 == kBatches ? 0 : batch + 1;
+    stage = 0;
+  }
+};
+// The stages [first, last) of a sequence that this block has so far.
+struct Segment {
+  int row = -1, first, last, stages;  // stages: of the whole sequence
+};
+// What a wave needs once a turn, written by its first lane. In registers it would push what it
+// needs all the time out of them: the L1 has little room for spills beside so much shared memory.
+struct WaveState {
+  int unit, wave_tile, kv_head, in_group;  // in_group: which tile of the KV head's heads
+  int tile_at;                             // bytes of its first tile in a stage
+  Cursor now, ahead;
+  int at, copy_at;  // their slots in the ring
+  Segment segment;
+};
+
+// kColumns: of a fragment of queries; 16: decode_wide.h. Of 256 dimensions two waves take half
+// each.
+template <int kKeyBits, int kValueBits, int kDim, int kColumns>
 class Stream {
-  using Math = TileMath<kKeyBits, kValueBits, kDim, kPacked>;
-  using State = Attention<kDim>;
+  static constexpr bool kWide = kColumns == kWideColumns, kPacked = kColumns == 4;
+  static constexpr bool kHalves = kDim == kWideDim && !kWide;
+  static constexpr int kWaveDim = wave_dim(kDim), kSharers = kDim / kWaveDim;  // of a head
+  using Math = std::conditional_t<kWide, WideMath<kKeyBits, kValueBits>,
+                                  TileMath<kKeyBits, kValueBits, kWaveDim, kPacked>>;
+  using State = typename Math::State;
 
  public:
-  DEVICE_FUNCTION Stream(const StreamParams& p, uint8_t* shared)
-      : p_(p),
-        shared_(shared),
-        wave_(device::wave()),
-        unit_(wave_ % (p.head_tiles * p.halves)),
-        wave_tile_(wave_ / (p.head_tiles * p.halves)),
-        kv_head_(unit_ / p.halves / p.block_tiles),
-        head_tile_(kv_head_ * p.tiles + unit_ / p.halves % p.block_tiles + device::block_y()) {
-    math_.half = unit_ % p.halves;
+  // `own`: in shared memory, of this wave.
+  DEVICE_FUNCTION Stream(const StreamParams& p, uint8_t* shared, WaveState* own)
+      : p_(p), shared_(shared), own_(own) {
+    const int wave = device::wave(), wave_tile = divide(wave, p.by_units);
+    const int unit = wave - wave_tile * p.head_tiles * kSharers;
+    const int kv_head = divide(unit / kSharers, p.by_block_tiles);
+    if (device::lane() == 0) {
+      *own = WaveState{};
+      own->unit = unit, own->wave_tile = wave_tile, own->kv_head = kv_head;
+      own->in_group = unit / kSharers - kv_head * p.block_tiles + device::block_y();
+      own->tile_at = wave_tile * p.tile.bytes;
+    }
+    math_.place(p, kv_head, unit % kSharers);
   }
 
-  DEVICE_FUNCTION void run(StageInfo* infos) {
+  DEVICE_FUNCTION void run(Batch* batches, int* next_ids) {
+    device::allow_next();
     const Runs runs = runs_of(p_.schedule);
     const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
-    const int part = device::block_x();
-    if (part >= cut.parts) return;
-    const int begin = first_stage(cut, part), stages = first_stage(cut, part + 1) - begin;
-    if (wave_ == 0) {
-      const Place place = find_stage(p_.schedule, runs, begin);
-      if (device::lane() == 0) infos->row = place.row, infos->stage = place.stage;
-      device::sync_wave();
-    }
-    const int stage_bytes = p_.schedule.stage_tiles * p_.tile.bytes;
-    const SharedAddress ring = device::shared_address(shared_ + p_.ring_at);
+    if (device::block_x() >= cut.parts) return device::wait_for_previous();
+    const int begin = first_stage(cut, device::block_x());
+    const int stages = first_stage(cut, device::block_x() + 1) - begin;
+    const Planner planner(p_, next_ids);
+    if (device::wave() == 0) planner.begin(find_stage(p_.schedule, runs, begin), batches);
 
     constexpr int kAlignment = pair_table_alignment(kKeyBits);
     uint8_t* const table =
         shared_ + (static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1));
     const SharedAddress lane_table =
         device::shared_address(table + device::lane() % kPairLanes * kPairBytes);
-    const SharedAddress slots =
-        ring + static_cast<uint32_t>(wave_tile_ * p_.tile.bytes + kv_head_ * p_.tile.head_stride);
     float key_constant = p_.fp8_factor;
-    Planner planner(p_);
 
-    // Turn i attends to stage i, starts the copies of stage i + ring - 1 and plans stage i + ring.
-    // Stage i lies at i mod ring, what is known of it at i mod (ring + 1).
-    Segment segment{-1, 0, 0, 0};
-    int at = 0, info_at = 1;  // of stage -ring
+    // Turn i attends to stage i and starts the copies of stage i + ring - 1.
     DEVICE_ROLLED
-    for (int i = -p_.ring; i <= stages; ++i) {
+    for (int i = 1 - p_.ring; i <= stages; ++i) {
       if (i == 0) {
         if constexpr (kKeyBits != 8) {
           const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
           key_constant = p_.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
         }
+        device::wait_for_previous();  // for the queries
       }
       if (p_.ring == 4)
         device::copy_async_wait<2>();
@@ -99,71 +125,138 @@ class Stream {
         device::copy_async_wait<0>();
       device::sync_block();
 
-      const int copied = i + p_.ring - 1, planned = i + p_.ring;
-      const int plan_at = info_at == 0 ? p_.ring : info_at - 1;
-      const int copy_at = plan_at == 0 ? p_.ring : plan_at - 1;
-      if (copied >= 0 && copied < stages) {
-        SharedAddress to =
-            ring + static_cast<uint32_t>((at == 0 ? p_.ring - 1 : at - 1) * stage_bytes);
-        DEVICE_ROLLED
-        for (int t = 0; t < p_.schedule.stage_tiles;
-             ++t, to += static_cast<uint32_t>(p_.tile.bytes)) {
-          const int64_t offset = infos[copy_at].offsets[t];
-          if (offset < 0) continue;
-          int bytes = p_.tile.bytes;
-          if (p_.tile.last_bytes != bytes &&
-              (infos[copy_at].stage * p_.schedule.stage_tiles + t + 1) % p_.schedule.page_tiles ==
-                  0)
-            bytes = p_.tile.last_bytes;  // the bytes behind are another page's, or nobody's
-          copy_tile(p_.tile, bytes, to, p_.cache + offset);
-        }
-      }
+      const int copied = i + p_.ring - 1;
+      if (copied < stages) copy_stage(batches, planner, copied + 1 < stages);
       device::copy_async_commit();
-      if (wave_ == 0 && planned < stages)
-        planner.plan(planned == 0 ? nullptr : infos + copy_at, infos + plan_at);
+      if (i < 0) continue;
 
-      if (i >= 0) {
-        const StageInfo* const info = infos + info_at;
-        const int row = i < stages ? info->row : -1;
-        if (row != segment.row) {
-          if (segment.row >= 0) finish(segment, part);
-          if (i == stages) break;
-          segment = {row, info->stage, 0, info->stages};
-          if (wave_tile_ < p_.wave_tiles) {
-            state_.clear();
-            math_.load_queries(p_, row, head_tile_);
-          }
-        }
-        segment.last = info->stage;
+      const Batch& batch = batches[own_->now.batch];
+      const int row = i < stages ? batch.row : -1;
+      if (row != own_->segment.row) {
+        if (own_->segment.row >= 0) finish();
+        if (i == stages) break;
+        begin_segment(row, batch);
+      }
+      // Where the wave's tiles are; the second lies wave_tiles further.
+      const TileInfo* const infos =
+          batch.tiles + own_->now.stage * p_.schedule.stage_tiles + own_->wave_tile;
+      const SharedAddress tile = stage_at(own_->at) + static_cast<uint32_t>(own_->tile_at);
+      const bool busy = own_->wave_tile < p_.wave_tiles;
+      if constexpr (Math::kTiles == 2) {
+        const int live[2] = {busy ? infos[0].live : 0,
+                             busy && p_.depth == 2 ? infos[p_.wave_tiles].live : 0};
+        const SharedAddress tiles[2] = {
+            tile, tile + static_cast<uint32_t>(p_.depth == 2 ? p_.wave_tiles * p_.tile.bytes : 0)};
+        if constexpr (kWide)
+          math_.turn(p_, tiles, live, lane_table, key_constant, state_);
+        else
+          attend(i, tiles, live, lane_table, key_constant);
+      } else {
         DEVICE_ROLLED
         for (int d = 0; d < p_.depth; ++d) {
-          const int tile = wave_tile_ + d * p_.wave_tiles;
-          const bool live = wave_tile_ < p_.wave_tiles && info->offsets[tile] >= 0;
-          const SharedAddress here =
-              slots + static_cast<uint32_t>(at * stage_bytes + d * p_.wave_tiles * p_.tile.bytes);
-          float s[4] = {}, squares[2] = {};
-          if (live) math_.dot_products(p_, here, lane_table, s, squares);
-          if (kDim == 128 && p_.halves > 1) add_other_half(i * p_.depth + d, s, squares);
-          if (live)
-            math_.attend(p_, here,
-                         tokens_from(p_.schedule, info->tokens,
-                                     segment.last * p_.schedule.stage_tiles + tile),
-                         s, squares, key_constant, state_);
+          const int live[1] = {busy ? infos[d * p_.wave_tiles].live : 0};
+          const SharedAddress tiles[1] = {tile +
+                                          static_cast<uint32_t>(d * p_.wave_tiles * p_.tile.bytes)};
+          attend(i * p_.depth + d, tiles, live, lane_table, key_constant);
         }
       }
-      at = at + 1 == p_.ring ? 0 : at + 1;
-      info_at = info_at == p_.ring ? 0 : info_at + 1;
+      device::sync_wave();
+      if (device::lane() == 0) {
+        own_->at = own_->at + 1 == p_.ring ? 0 : own_->at + 1;
+        own_->now.advance(batches[own_->now.batch].count);
+        own_->segment.last += 1;
+      }
     }
     device::copy_async_wait<0>();
   }
 
  private:
+  DEVICE_FUNCTION SharedAddress stage_at(int slot) const {
+    return device::shared_address(shared_ + p_.ring_at) +
+           static_cast<uint32_t>(slot * p_.schedule.stage_tiles * p_.tile.bytes);
+  }
+
+  // Starts the copies of the next stage, and plans what is behind its batch.
+  DEVICE_FUNCTION void copy_stage(Batch* batches, const Planner& planner, bool more) {
+    const Cursor ahead = own_->ahead;
+    const int slot = own_->copy_at;
+    const Batch& batch = batches[ahead.batch];
+    const TileInfo* const tiles = batch.tiles + ahead.stage * p_.schedule.stage_tiles;
+    SharedAddress to = stage_at(slot);
+    if (p_.tile.runs == 1) {
+      to += static_cast<uint32_t>(device::thread() * 16);
+      const uint8_t* const from = p_.cache + device::thread() * 16;
+      DEVICE_ROLLED
+      for (int t = 0; t < p_.schedule.stage_tiles; ++t, to += static_cast<uint32_t>(p_.tile.bytes))
+        copy_run(tiles[t].bytes, to, from + tiles[t].offset);
+    } else {
+      DEVICE_ROLLED
+      for (int t = 0; t < p_.schedule.stage_tiles; ++t, to += static_cast<uint32_t>(p_.tile.bytes))
+        copy_runs(p_.tile, tiles[t].bytes, to, p_.cache + tiles[t].offset);
+    }
+    Cursor next = ahead;
+    next.advance(batch.count);
+    if (next.stage == 0 && more && device::wave() == 0) planner.plan(batch, batches + next.batch);
+    device::sync_wave();
+    if (device::lane() == 0) {
+      own_->ahead = next;
+      own_->copy_at = slot + 1 == p_.ring ? 0 : slot + 1;
+    }
+  }
+
+  DEVICE_FUNCTION static int divide(int n, const qsa::Divider& by) {
+    return static_cast<int>(by(static_cast<uint32_t>(n)));
+  }
+
+  DEVICE_FUNCTION void begin_segment(int row, const Batch& batch) {
+    device::sync_wave();
+    if (device::lane() == 0) {
+      const int first = batch.first + own_->now.stage;
+      own_->segment = {row, first, first, batch.stages};
+    }
+    const int first_tile = row * p_.row_tiles + own_->kv_head * p_.tiles + own_->in_group;
+    if constexpr (kWide) {
+      constexpr int kBytes = kWideQueryBytes, kPieces = kBytes / 16;
+      state_.clear();
+      uint8_t* const to = shared_ + p_.queries_at;
+      DEVICE_ROLLED
+      for (int i = device::thread(); i < p_.head_tiles * kPieces; i += kStreamThreads) {
+        const int tile = i / kPieces, head = divide(tile, p_.by_block_tiles);
+        const int of_all =
+            row * p_.row_tiles + head * p_.tiles + tile - head * p_.block_tiles + device::block_y();
+        *reinterpret_cast<device::Words4*>(to + i * 16) = device::load16<device::Words4>(
+            p_.queries + (int64_t{of_all} * kPieces + i % kPieces) * 4);
+      }
+      math_.begin(p_, first_tile, device::shared_address(to + own_->unit / kSharers * kBytes),
+                  reinterpret_cast<float*>(shared_ + p_.scores_at) + device::wave() * kWideFloats);
+      device::sync_block();
+    } else if (own_->wave_tile < p_.wave_tiles) {
+      state_.clear();
+      math_.load_queries(p_, first_tile);
+    }
+  }
+
+  DEVICE_FUNCTION void attend(int turn, const SharedAddress (&tiles)[Math::kTiles],
+                              const int (&live)[Math::kTiles], SharedAddress lane_table,
+                              float key_constant) {
+    int all = kTileTokens, some = 0;
+    DEVICE_UNROLL
+    for (int t = 0; t < Math::kTiles; ++t) all = device::min(all, live[t]), some |= live[t];
+    float s[4] = {}, squares[2] = {};
+    if (some) math_.dot_products(p_, tiles, lane_table, s, squares);
+    if constexpr (kHalves) add_other_half(turn, s, squares);
+    if (some)
+      math_.attend(p_, tiles, Math::own_tile() ? live[Math::kTiles - 1] : live[0],
+                   all == kTileTokens, s, squares, key_constant, state_);
+  }
+
   // The waves of both halves of the dimensions get the sums of both. The buffer of one turn is read
   // before the barrier of the next, so two take turns.
   DEVICE_FUNCTION void add_other_half(int turn, float (&s)[4], float (&squares)[2]) {
     float* const mine = reinterpret_cast<float*>(shared_ + p_.scores_at) +
-                        (turn % 2 * kWaves + wave_) * kHalfFloats * device::kWave + device::lane();
-    const float* const other = mine + (math_.half ? -1 : 1) * kHalfFloats * device::kWave;
+                        (turn % 2 * kWaves + device::wave()) * kHalfFloats * device::kWave +
+                        device::lane();
+    const float* const other = mine + (math_.half() ? -1 : 1) * kHalfFloats * device::kWave;
     DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) mine[i * device::kWave] = s[i];
     DEVICE_UNROLL
@@ -175,81 +268,108 @@ class Stream {
     for (int i = 0; i < 2; ++i) squares[i] += other[(4 + i) * device::kWave];
   }
 
-  // The stages of a sequence that this block has.
-  struct Segment {
-    int row, first, last, stages;  // stages: of the whole sequence
-  };
-
   // Writes the result of a segment.
-  DEVICE_FUNCTION void finish(const Segment& s, int part) {
+  DEVICE_FUNCTION void finish() {
+    const Segment s = own_->segment;
     merge_tiles();
-    if (wave_tile_ != 0) return;
+    if constexpr (kWide) math_.join_sums(state_);
+    if (own_->wave_tile != 0) return;
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
-    DEVICE_UNROLL
-    for (int mask = 4; mask < device::kWave; mask *= 2) DEVICE_UNROLL
-    for (int c = 0; c < 2; ++c) {
-      state_.sum[c] += device::shuffle_xor(state_.sum[c], mask);
-      state_.zero[c] += device::shuffle_xor(state_.zero[c], mask);
-    }
-    if constexpr (kPacked) DEVICE_UNROLL
-    for (int m = 0; m < State::kMatrices; ++m) DEVICE_UNROLL
-    for (int i = 0; i < 4; ++i) state_.output[m][i] += device::shuffle_xor(state_.output[m][i], 2);
-
-    const bool whole = s.first == 0 && s.last + 1 == s.stages;
-    const int64_t slot =
-        whole ? int64_t{2} * p_.schedule.parts + s.row : int64_t{2} * part + (s.first == 0);
-    const int in_group = head_tile_ % p_.tiles * p_.tile_heads;
-    DEVICE_UNROLL
-    for (int c = 0; c < 2; ++c) {
-      const int column = 2 * member + c;
-      if (column >= p_.tile_heads || in_group + column >= p_.group) continue;
-      const int head = kv_head_ * p_.group + in_group + column;
-      const float sum = state_.sum[c];
-      const bool none = sum == 0;  // a NaN sum is not 0 and makes the head NaN
-      const float inverse = none ? 0 : device::divide(1, sum);
-      const float zero = none ? 0 : state_.zero[c] * inverse;
-      const float codes = none ? 0 : inverse * inverse_of_power(state_.unit);
-      constexpr float kLn2 = 0.693147180559945309f;
-      if (group == 0 && math_.half == 0)
-        p_.partial_lse[slot * p_.query_heads + head] =
-            none ? -device::infinity() : (state_.limit[c] + device::log2(sum)) * kLn2;
-      float* const partial =
-          p_.partial + (slot * p_.query_heads + head) * p_.format.head_dim + math_.half * kDim;
+    const bool whole = s.first == 0 && s.last == s.stages;
+    const int64_t slot = whole ? int64_t{2} * p_.schedule.parts + s.row
+                               : int64_t{2} * device::block_x() + (s.first == 0);
+    if constexpr (kWide) {
       DEVICE_UNROLL
-      for (int f = 0; f < kDim / 8; ++f) {
-        const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(f)));
-        partial[field_dim<kValueBits, kDim>(group, f)] =
-            device::fma(state_.output[f / 2][f % 2 * 2 + c], codes * undo, zero);
+      for (int c = 0; c < State::kHeads; ++c) {
+        const Ending end = ending(slot, 8 * c + group, c, member == 0);
+        if (!end.partial) continue;
+        DEVICE_UNROLL
+        for (int f = 0; f < State::kFields; ++f) DEVICE_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          const auto& x = state_.output[f];
+          put(end, 2 * member + j, f, x[2 * c + j]);
+        }
+      }
+    } else {
+      DEVICE_UNROLL
+      for (int mask = kPacked ? 2 : 4; mask < device::kWave; mask *= 2) DEVICE_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        state_.sum[c] += device::shuffle_xor(state_.sum[c], mask);
+        state_.zero[c] += device::shuffle_xor(state_.zero[c], mask);
+      }
+      if constexpr (kPacked) DEVICE_UNROLL
+      for (int m = 0; m < State::kMatrices; ++m) DEVICE_UNROLL
+      for (int i = 0; i < 4; ++i)
+        state_.output[m][i] += device::shuffle_xor(state_.output[m][i], 2);
+      DEVICE_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        const Ending end = ending(slot, 2 * member + c, c, group == 0);
+        if (!end.partial) continue;
+        DEVICE_UNROLL
+        for (int f = 0; f < kWaveDim / 8; ++f)
+          put(end, group, f, state_.output[f / 2][f % 2 * 2 + c]);
       }
     }
+  }
+
+  // Where a column's output goes (nowhere: there is no such head), and what it is made of.
+  struct Ending {
+    float* partial;
+    float codes, zero;
+  };
+  DEVICE_FUNCTION Ending ending(int64_t slot, int column, int c, bool first) const {
+    const int in_group = own_->in_group * p_.tile_heads + column;
+    if (column >= p_.tile_heads || in_group >= p_.group) return {};
+    const int64_t head = slot * p_.query_heads + own_->kv_head * p_.group + in_group;
+    const float sum = state_.sum[c];
+    const bool none = sum == 0;  // a NaN sum is not 0 and makes the head NaN
+    const float inverse = none ? 0 : device::divide(1, sum);
+    constexpr float kLn2 = 0.693147180559945309f;
+    if (first && math_.half() == 0)
+      p_.partial_lse[head] =
+          none ? -device::infinity() : (state_.limit[c] + device::log2(sum)) * kLn2;
+    return {p_.partial + head * p_.format.head_dim + math_.half() * kWaveDim,
+            none ? 0 : inverse * inverse_of_power(state_.unit),
+            none ? 0 : state_.zero[c] * inverse};
+  }
+  DEVICE_FUNCTION static void put(const Ending& end, int group, int field, float x) {
+    const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(field)));
+    end.partial[field_dim<kValueBits, kWaveDim>(group, field)] =
+        device::fma(x, end.codes * undo, end.zero);
   }
 
   // Where several waves share a head: into the wave of the first tile, one after another.
   DEVICE_FUNCTION void merge_tiles() {
     if (p_.wave_tiles == 1) return;
+    constexpr int kHeads = State::kHeads;
     float* const buffer = reinterpret_cast<float*>(shared_ + p_.merge_at) +
-                          unit_ * merge_floats(kDim) * device::kWave + device::lane();
+                          own_->unit * merge_floats(kWaveDim, kWide) * device::kWave +
+                          device::lane();
     DEVICE_ROLLED
     for (int t = 1; t < p_.wave_tiles; ++t) {
       device::sync_block();  // the buffer has been read
-      if (wave_tile_ == t) {
-        buffer[0] = state_.limit[0];
-        buffer[device::kWave] = state_.limit[1];
-        buffer[2 * device::kWave] = state_.unit;
-        state_.for_each([&](int i, float& x) { buffer[(3 + i) * device::kWave] = x; });
+      if (own_->wave_tile == t) {
+        DEVICE_UNROLL
+        for (int c = 0; c < kHeads; ++c) buffer[c * device::kWave] = state_.limit[c];
+        buffer[kHeads * device::kWave] = state_.unit;
+        state_.for_each(
+            [&](int i, int, bool, float& x) { buffer[(kHeads + 1 + i) * device::kWave] = x; });
       }
       device::sync_block();
-      if (wave_tile_ == 0) {
-        const float limit0 = buffer[0], limit1 = buffer[device::kWave];
-        const float unit = buffer[2 * device::kWave];
-        state_.rescale(device::max(state_.limit[0], limit0), device::max(state_.limit[1], limit1),
-                       device::min(state_.unit, unit));
-        const float f0 = device::exp2_fast(limit0 - state_.limit[0]);
-        const float f1 = device::exp2_fast(limit1 - state_.limit[1]);
+      if (own_->wave_tile == 0) {
+        float limit[kHeads], f[kHeads];
+        DEVICE_UNROLL
+        for (int c = 0; c < kHeads; ++c)
+          limit[c] = device::max(state_.limit[c], buffer[c * device::kWave]);
+        const float unit = buffer[kHeads * device::kWave];
+        state_.rescale(limit, device::min(state_.unit, unit));
+        DEVICE_UNROLL
+        for (int c = 0; c < kHeads; ++c)
+          f[c] = device::exp2_fast(buffer[c * device::kWave] - limit[c]);
         const float units = state_.unit * inverse_of_power(unit);
-        state_.for_each([&](int i, float& x) {
-          const float f = i % 2 ? f1 : f0;
-          x = device::fma(buffer[(3 + i) * device::kWave], i < 4 ? f : f * units, x);
+        state_.for_each([&](int i, int c, bool in_units, float& x) {
+          x = device::fma(buffer[(kHeads + 1 + i) * device::kWave], in_units ? f[c] * units : f[c],
+                          x);
         });
       }
     }
@@ -257,17 +377,21 @@ class Stream {
 
   const StreamParams& p_;
   uint8_t* const shared_;
-  const int wave_, unit_, wave_tile_, kv_head_, head_tile_;
+  WaveState* const own_;
   State state_;
   Math math_;
 };
 
-template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
-DEVICE_KERNEL_BLOCKS(kStreamThreads, kStreamBlocks)
+template <int kKeyBits, int kValueBits, int kDim, int kColumns>
+DEVICE_KERNEL_BLOCKS(kStreamThreads, stream_blocks(kColumns))
 decode_stream(StreamParams p) {
-  DEVICE_SHARED(StageInfo, infos, kMostRing + 1);
+  DEVICE_SHARED(Batch, batches, kBatches);
+  DEVICE_SHARED(WaveState, waves, kWaves);
+  DEVICE_SHARED(int, next_ids, device::kWave);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
-  Stream<kKeyBits, kValueBits, kDim, kPacked>(p, device::data(shared)).run(device::data(infos));
+  Stream<kKeyBits, kValueBits, kDim, kColumns>(p, device::data(shared),
+                                               device::data(waves) + device::wave())
+      .run(device::data(batches), device::data(next_ids));
 }
 
 }  // namespace tq

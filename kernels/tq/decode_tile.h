@@ -23,7 +23,7 @@ DEVICE_FUNCTION float inverse_of_power(float x) {
 
 template <int kDim>
 struct Attention {
-  static constexpr int kMatrices = kDim / 16;
+  static constexpr int kHeads = 2, kMatrices = kDim / 16;
   static constexpr int kFloats = 4 * kMatrices + 4;  // of for_each()
   float limit[2];
   float unit;
@@ -41,8 +41,9 @@ struct Attention {
     for (int m = 0; m < kMatrices; ++m) DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) output[m][i] = 0;
   }
-  DEVICE_FUNCTION void rescale(float limit0, float limit1, float new_unit) {
-    float f0 = device::exp2_fast(limit[0] - limit0), f1 = device::exp2_fast(limit[1] - limit1);
+  DEVICE_FUNCTION void rescale(const float (&new_limit)[2], float new_unit) {
+    float f0 = device::exp2_fast(limit[0] - new_limit[0]);
+    float f1 = device::exp2_fast(limit[1] - new_limit[1]);
     sum[0] *= f0, sum[1] *= f1, zero[0] *= f0, zero[1] *= f1;
     const float units = new_unit * inverse_of_power(unit);
     f0 *= units, f1 *= units;
@@ -51,20 +52,19 @@ struct Attention {
       output[m][0] *= f0, output[m][1] *= f1;
       output[m][2] *= f0, output[m][3] *= f1;
     }
-    limit[0] = limit0, limit[1] = limit1, unit = new_unit;
+    limit[0] = new_limit[0], limit[1] = new_limit[1], unit = new_unit;
   }
   template <class F>
-  DEVICE_FUNCTION void for_each(F f) {  // sums and outputs, in a fixed order
-    f(0, sum[0]), f(1, sum[1]), f(2, zero[0]), f(3, zero[1]);
+  DEVICE_FUNCTION void for_each(F f) {  // f(index, head, in units, number), in a fixed order
+    DEVICE_UNROLL
+    for (int c = 0; c < 2; ++c) f(2 * c, c, false, sum[c]), f(2 * c + 1, c, false, zero[c]);
     DEVICE_UNROLL
     for (int m = 0; m < kMatrices; ++m) DEVICE_UNROLL
-    for (int i = 0; i < 4; ++i) f(4 + 4 * m + i, output[m][i]);
+    for (int i = 0; i < 4; ++i) f(4 + 4 * m + i, i % 2, true, output[m][i]);
   }
 };
 
-// What a lane hands over where waves share a head.
-inline constexpr int merge_floats(int wave_dim) { return wave_dim / 4 + 7; }
-// And where they share its dimensions.
+// What a lane hands over where waves share the dimensions of a head.
 inline constexpr int kHalfFloats = 6, kScoresBytes = 2 * kWaves * kHalfFloats * device::kWave * 4;
 
 // The unit for scales of up to `scale`.
@@ -78,51 +78,77 @@ template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
 struct TileMath {
   static constexpr int kSteps = kDim / 16;
   static constexpr int kQueryRegisters = kPacked ? 2 : 4;
+  static constexpr int kTiles = kPacked ? 2 : 1;  // that a wave takes at once
   using State = Attention<kDim>;
 
   uint32_t query[kSteps][kQueryRegisters];
   float gain[2];  // of the lane's columns
 
-  int half;
+  // Where the lane's bytes lie in a tile: key codes and scale of token `group`, value codes of
+  // tokens 2 * member and the next. 8 tokens further all lie alike.
+  DEVICE_FUNCTION void place(const StreamParams& p, int kv_head, int half) {
+    const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    half_ = half;
+    slot_at_ = static_cast<uint32_t>(kv_head * p.tile.head_stride + group * p.tile.token_stride);
+    keys_ =
+        KeyWords<kKeyBits, kDim>(slot_at_ + static_cast<uint32_t>(16 * kKeyBits * half), member);
+    const auto even =
+        static_cast<uint32_t>(kv_head * p.tile.head_stride + 2 * member * p.tile.token_stride +
+                              p.format.value_at + 16 * kValueBits * half);
+    values_ = ValueWords<kValueBits, kDim, kKeyBits == 8>(
+        even, even + static_cast<uint32_t>(p.tile.token_stride), group);
+  }
+  DEVICE_FUNCTION int half() const { return half_; }
 
-  DEVICE_FUNCTION void load_queries(const StreamParams& p, int row, int head_tile) {
+  // Which of two tiles a lane has the weights of: columns 4 ... 7 of the products, which hold what
+  // is left of the queries of columns 0 ... 3, have no other use.
+  DEVICE_FUNCTION static int own_tile() { return kPacked ? device::lane() % 4 / 2 : 0; }
+
+  DEVICE_FUNCTION void load_queries(const StreamParams& p, int64_t tile) {
     const int lane = device::lane(), columns = kPacked ? 4 : 8;
-    const int64_t tile = int64_t{row} * (p.query_heads / p.group * p.tiles) + head_tile;
-    const uint32_t* from =
-        p.queries + ((tile * p.halves + half) * kSteps * device::kWave + lane) * kQueryRegisters;
+    const uint32_t* const from =
+        p.queries + ((tile * p.halves + half_) * kSteps * device::kWave + lane) * kQueryRegisters;
+    struct alignas(4 * kQueryRegisters) Registers {
+      uint32_t r[kQueryRegisters];
+    };
     DEVICE_UNROLL
-    for (int s = 0; s < kSteps; ++s) DEVICE_UNROLL
-    for (int r = 0; r < kQueryRegisters; ++r)
-      query[s][r] = from[s * device::kWave * kQueryRegisters + r];
+    for (int s = 0; s < kSteps; ++s) {
+      const auto own =
+          *reinterpret_cast<const Registers*>(from + s * device::kWave * kQueryRegisters);
+      DEVICE_UNROLL
+      for (int r = 0; r < kQueryRegisters; ++r) query[s][r] = own.r[r];
+    }
     DEVICE_UNROLL
     for (int c = 0; c < 2; ++c) gain[c] = p.gains[tile * columns + (lane % 4 * 2 + c) % columns];
   }
 
-  // Dot products of the tile's tokens with the queries, and for norm correction the squares of the
-  // keys: s[0], s[1] of token `group`, s[2], s[3] of token group + 8.
-  DEVICE_FUNCTION void dot_products(const StreamParams& p, SharedAddress slots,
+  // Dot products of the tiles' tokens with the queries, and for norm correction the squares of the
+  // keys: s[0], s[1] of token `group`, s[2], s[3] of token group + 8. Of two tiles a lane gets the
+  // one that own_tile() says.
+  DEVICE_FUNCTION void dot_products(const StreamParams& p, const SharedAddress (&tiles)[kTiles],
                                     SharedAddress lane_table, float (&s)[4],
                                     float (&squares)[2]) const {
-    constexpr int kWords = kKeyWords<kKeyBits, kDim>;
-    const int lane = device::lane(), group = lane / 4, member = lane % 4;
-    const SharedAddress codes0 =
-        slots + static_cast<uint32_t>(group * p.tile.token_stride + 16 * kKeyBits * half);
-    const SharedAddress codes8 = codes0 + static_cast<uint32_t>(8 * p.tile.token_stride);
-    uint32_t w0[kWords], w8[kWords];
-    load_key_words<kKeyBits, kDim>(codes0, member, w0);
-    load_key_words<kKeyBits, kDim>(codes8, member, w8);
-    float d0[4] = {}, d8[4] = {};
+    constexpr int kEights = 2 * kTiles, kSums = kPacked ? 1 : 2;
+    SharedAddress codes[kEights];  // of tokens group and group + 8 of each tile
+    DEVICE_UNROLL
+    for (int e = 0; e < kEights; ++e)
+      codes[e] = tiles[e / 2] + static_cast<uint32_t>(e % 2 * 8 * p.tile.token_stride);
+    float sums[kTiles][4], keys[kEights];  // keys: squares
     if constexpr (kKeyBits == 8) {
+      float d[kTiles][kSums][4] = {};
       const auto multiply = [&](bool e4m3fn) {
         DEVICE_UNROLL
-        for (int k = 0; k < kSteps; ++k) {
-          const uint32_t a[4] = {fp8_pair(e4m3fn, w0[k], 0), fp8_pair(e4m3fn, w8[k], 0),
-                                 fp8_pair(e4m3fn, w0[k], 1), fp8_pair(e4m3fn, w8[k], 1)};
+        for (int k = 0; k < kSteps; ++k) DEVICE_UNROLL
+        for (int t = 0; t < kTiles; ++t) {
+          const uint32_t w0 = keys_.load_fp8(codes[2 * t], k);
+          const uint32_t w8 = keys_.load_fp8(codes[2 * t + 1], k);
+          const uint32_t a[4] = {fp8_pair(e4m3fn, w0, 0), fp8_pair(e4m3fn, w8, 0),
+                                 fp8_pair(e4m3fn, w0, 1), fp8_pair(e4m3fn, w8, 1)};
           const uint32_t b[2] = {query[k][0], query[k][1]};
-          device::multiply_16x8x16<device::f16>(k % 2 ? d8 : d0, a, b);
+          device::multiply_16x8x16<device::f16>(d[t][0], a, b);
           if constexpr (!kPacked) {
             const uint32_t rest[2] = {query[k][2], query[k][3]};
-            device::multiply_16x8x16<device::f16>(k % 2 ? d0 : d8, a, rest);
+            device::multiply_16x8x16<device::f16>(d[t][kSums - 1], a, rest);
           }
         }
       };
@@ -131,68 +157,87 @@ struct TileMath {
       else
         multiply(false);
       DEVICE_UNROLL
-      for (int i = 0; i < 4; ++i) s[i] = d0[i] + d8[i];
-      if (p.format.fp8 == TK_E4M3FNUZ) mark_nans(w0, w8, s);
+      for (int t = 0; t < kTiles; ++t) {
+        DEVICE_UNROLL
+        for (int i = 0; i < 4; ++i)
+          sums[t][i] = kPacked ? d[t][0][i] : d[t][0][i] + d[t][kSums - 1][i];
+        if (p.format.fp8 == TK_E4M3FNUZ) mark_nans(codes[2 * t], codes[2 * t + 1], sums[t]);
+      }
     } else {
-      // A token's pairs as they are loaded make a fragment: rows 0 ... 7 are the tokens' rounded
-      // keys, rows 8 ... 15 what the rounding left of the same tokens. Against the tokens
-      // themselves the diagonals are the squares of the keys. Each sum's instructions wait for each
-      // other, so there are six of them, and a step's pairs are loaded while the step before is
-      // multiplied.
-      float n0[2][4] = {}, n8[2][4] = {};
-      device::Words2 x0 = look_up_pair<kKeyBits>(lane_table, w0, 0);
-      device::Words2 x8 = look_up_pair<kKeyBits>(lane_table, w8, 0);
-      device::Words2 y0 = look_up_pair<kKeyBits>(lane_table, w0, 1);
-      device::Words2 y8 = look_up_pair<kKeyBits>(lane_table, w8, 1);
       DEVICE_UNROLL
-      for (int k = 0; k < kSteps; ++k) {
-        const uint32_t a0[4] = {x0.x[0], x0.x[1], y0.x[0], y0.x[1]};
-        const uint32_t a8[4] = {x8.x[0], x8.x[1], y8.x[0], y8.x[1]};
-        const uint32_t own0[2] = {x0.x[0], x0.x[1]}, own8[2] = {x8.x[0], x8.x[1]};
-        const uint32_t next0[2] = {y0.x[0], y0.x[1]}, next8[2] = {y8.x[0], y8.x[1]};
+      for (int t = 0; t < kTiles; ++t)
+        centroid_products(codes[2 * t], codes[2 * t + 1], lane_table, sums[t], keys + 2 * t);
+      DEVICE_UNROLL
+      for (int i = 0; i < 2; ++i)
+        squares[i] = kPacked && own_tile() ? keys[2 * kTiles - 2 + i] : keys[i];
+    }
+    DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      s[i] = sums[0][i];
+      if constexpr (kPacked) {  // the other lane has the part of the query in the other columns
+        const float other = own_tile() ? sums[0][i] : sums[1][i];
+        s[i] = (own_tile() ? sums[1][i] : sums[0][i]) + device::shuffle_xor(other, 2);
+      }
+    }
+  }
+
+  // A token's pairs as they are loaded make a fragment: rows 0 ... 7 are the tokens' rounded keys,
+  // rows 8 ... 15 what the rounding left of the same tokens. Against the tokens themselves the
+  // diagonals are the squares of the keys. Each sum's instructions wait for each other, so there
+  // are six of them, and a step's pairs are loaded while the step before is multiplied.
+  DEVICE_FUNCTION void centroid_products(SharedAddress codes0, SharedAddress codes8,
+                                         SharedAddress lane_table, float (&sums)[4],
+                                         float* squares) const {
+    const int group = device::lane() / 4;
+    float d[2][4] = {}, n[2][2][4] = {};
+    uint32_t w[2][KeyWords<kKeyBits, kDim>::kWords];
+    device::Words2 x[2], y[2];
+    keys_.load(codes0, w[0]), keys_.load(codes8, w[1]);
+    DEVICE_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      x[e] = look_up_pair<kKeyBits>(lane_table, w[e], 0);
+      y[e] = look_up_pair<kKeyBits>(lane_table, w[e], 1);
+    }
+    DEVICE_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const uint32_t a[4] = {x[e].x[0], x[e].x[1], y[e].x[0], y[e].x[1]};
+        const uint32_t own[2] = {x[e].x[0], x[e].x[1]}, next[2] = {y[e].x[0], y[e].x[1]};
         if (k + 1 < kSteps) {
-          x0 = look_up_pair<kKeyBits>(lane_table, w0, 2 * k + 2);
-          x8 = look_up_pair<kKeyBits>(lane_table, w8, 2 * k + 2);
-          y0 = look_up_pair<kKeyBits>(lane_table, w0, 2 * k + 3);
-          y8 = look_up_pair<kKeyBits>(lane_table, w8, 2 * k + 3);
+          x[e] = look_up_pair<kKeyBits>(lane_table, w[e], 2 * k + 2);
+          y[e] = look_up_pair<kKeyBits>(lane_table, w[e], 2 * k + 3);
         }
         const uint32_t b[2] = {query[k][0], query[k][1]};
-        device::multiply_16x8x16<device::f16>(d0, a0, b);
-        device::multiply_16x8x16<device::f16>(d8, a8, b);
-        device::multiply_16x8x8(n0[0], own0, own0[0]);
-        device::multiply_16x8x8(n8[0], own8, own8[0]);
-        device::multiply_16x8x8(n0[1], next0, next0[0]);
-        device::multiply_16x8x8(n8[1], next8, next8[0]);
+        device::multiply_16x8x16<device::f16>(d[e], a, b);
+        device::multiply_16x8x8(n[e][0], own, own[0]);
+        device::multiply_16x8x8(n[e][1], next, next[0]);
         if constexpr (!kPacked) {
           const uint32_t rest[2] = {query[k][2], query[k][3]};
-          device::multiply_16x8x16<device::f16>(d0, a0, rest);
-          device::multiply_16x8x16<device::f16>(d8, a8, rest);
+          device::multiply_16x8x16<device::f16>(d[e], a, rest);
         }
       }
-      const int diagonal = group * 4 + group / 2;  // the lane that holds column `group`
-      const auto square = [&](const float(&n)[2][4]) {
-        const int i = group % 2;
-        const float high = i ? n[0][1] + n[1][1] : n[0][0] + n[1][0];
-        const float low = i ? n[0][3] + n[1][3] : n[0][2] + n[1][2];
-        return device::shuffle(device::fma(2, low, high), diagonal);
-      };
-      squares[0] = square(n0), squares[1] = square(n8);
-      s[0] = d0[0] + d0[2], s[1] = d0[1] + d0[3];
-      s[2] = d8[0] + d8[2], s[3] = d8[1] + d8[3];
     }
-    if constexpr (kPacked) DEVICE_UNROLL
-    for (int i = 0; i < 4; ++i)
-      s[i] += device::shuffle_xor(s[i], 2);  // the part of the query in the other columns
+    const int diagonal = group * 4 + group / 2;  // the lane that holds column `group`
+    DEVICE_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const int i = group % 2;
+      const float high = i ? n[e][0][1] + n[e][1][1] : n[e][0][0] + n[e][1][0];
+      const float low = i ? n[e][0][3] + n[e][1][3] : n[e][0][2] + n[e][1][2];
+      squares[e] = device::shuffle(device::fma(2, low, high), diagonal);
+      sums[2 * e] = d[e][0] + d[e][2];
+      sums[2 * e + 1] = d[e][1] + d[e][3];
+    }
   }
 
   // fp8_pair() makes numbers of e4m3fnuz's NaN bytes: their tokens' scores become NaN here.
-  template <int kWords>
-  static DEVICE_FUNCTION void mark_nans(const uint32_t (&w0)[kWords], const uint32_t (&w8)[kWords],
-                                        float (&s)[4]) {
+  DEVICE_FUNCTION void mark_nans(SharedAddress codes0, SharedAddress codes8, float (&s)[4]) const {
     uint32_t nan0 = 0, nan8 = 0;
     DEVICE_UNROLL
-    for (int i = 0; i < kWords; ++i)
-      nan0 |= nan_bytes_e4m3fnuz(w0[i]), nan8 |= nan_bytes_e4m3fnuz(w8[i]);
+    for (int k = 0; k < kSteps; ++k) {
+      nan0 |= nan_bytes_e4m3fnuz(keys_.load_fp8(codes0, k));
+      nan8 |= nan_bytes_e4m3fnuz(keys_.load_fp8(codes8, k));
+    }
     nan0 &= 0x80808080u, nan8 &= 0x80808080u;
     if (!device::any((nan0 | nan8) != 0)) return;
     DEVICE_UNROLL
@@ -204,13 +249,15 @@ struct TileMath {
     if (nan8) s[2] = s[3] = device::nan();
   }
 
-  // Takes a tile into the state: s and squares are its dot products, `tokens` of its 16 tokens are
-  // live, `slots` is the first token's slot of the KV head. `key_constant`: what is added to the
-  // squares for norm correction; without it, and for fp8 keys, a factor of all scores.
-  DEVICE_FUNCTION void attend(const StreamParams& p, SharedAddress slots, int tokens, float (&s)[4],
-                              const float (&squares)[2], float key_constant, State& state) const {
+  // Takes tiles into the state: s and squares are the dot products of the lane's own tile, `tokens`
+  // of whose 16 tokens are live. `whole`: of all
+  // tiles all tokens are live. `key_constant`: what is added to the squares for norm correction;
+  // without it, and for fp8 keys, a factor of all scores.
+  DEVICE_FUNCTION void attend(const StreamParams& p, const SharedAddress (&tiles)[kTiles],
+                              int tokens, bool whole, float (&s)[4], const float (&squares)[2],
+                              float key_constant, State& state) const {
     const int group = device::lane() / 4;
-    const SharedAddress slot0 = slots + static_cast<uint32_t>(group * p.tile.token_stride);
+    const SharedAddress slot0 = (own_tile() ? tiles[kTiles - 1] : tiles[0]) + slot_at_;
     const SharedAddress slot8 = slot0 + static_cast<uint32_t>(8 * p.tile.token_stride);
     float scale0 = load_half(slot0 + p.format.scale_at),
           zero0 = load_half(slot0 + p.format.zero_at);
@@ -227,7 +274,7 @@ struct TileMath {
     }
     s[0] *= factor0 * gain[0], s[1] *= factor0 * gain[1];
     s[2] *= factor8 * gain[0], s[3] *= factor8 * gain[1];
-    if (tokens < kTileTokens) {  // masked, not weighed 0: 0 * NaN is NaN
+    if (!whole) {  // masked, not weighed 0: 0 * NaN is NaN
       if (group >= tokens) s[0] = s[1] = -device::infinity(), scale0 = zero0 = 0;
       if (group + 8 >= tokens) s[2] = s[3] = -device::infinity(), scale8 = zero8 = 0;
     }
@@ -236,17 +283,17 @@ struct TileMath {
     const float scale = device::max(device::abs(scale0), device::abs(scale8));
     if (device::any(most0 > state.limit[0] || most1 > state.limit[1] ||
                     scale * state.unit > kMostWeight)) {
-      // Over the tokens; the lanes of a group differ in heads, and have the same scales.
+      // Over the tokens; lanes of a group that have the same tokens differ in heads.
       float top0 = most0, top1 = most1, top_scale = scale;
       DEVICE_UNROLL
-      for (int mask = 4; mask < device::kWave; mask *= 2) {
+      for (int mask = kTiles == 2 ? 2 : 4; mask < device::kWave; mask *= 2) {
         top0 = device::max(top0, device::shuffle_xor(top0, mask));
         top1 = device::max(top1, device::shuffle_xor(top1, mask));
         top_scale = device::max(top_scale, device::shuffle_xor(top_scale, mask));
       }
-      state.rescale(top0 > state.limit[0] ? top0 + kSlack : state.limit[0],
-                    top1 > state.limit[1] ? top1 + kSlack : state.limit[1],
-                    device::min(state.unit, unit_for(top_scale)));
+      const float limit[2] = {top0 > state.limit[0] ? top0 + kSlack : state.limit[0],
+                              top1 > state.limit[1] ? top1 + kSlack : state.limit[1]};
+      state.rescale(limit, device::min(state.unit, unit_for(top_scale)));
     }
     const float p0 = device::exp2_fast(s[0] - state.limit[0]);
     const float p1 = device::exp2_fast(s[1] - state.limit[1]);
@@ -257,51 +304,46 @@ struct TileMath {
     state.zero[0] = device::fma(p0, zero0, device::fma(p2, zero8, state.zero[0]));
     state.zero[1] = device::fma(p1, zero0, device::fma(p3, zero8, state.zero[1]));
     scale0 *= state.unit, scale8 *= state.unit;
-    add_values(p, slots, p0 * scale0, p1 * scale0, p2 * scale8, p3 * scale8, state);
+    add_values(p, tiles, p0 * scale0, p1 * scale0, p2 * scale8, p3 * scale8, state);
   }
 
   // Adds weights * codes. Weights as two halves, like the queries.
-  DEVICE_FUNCTION void add_values(const StreamParams& p, SharedAddress slots, float w0, float w1,
-                                  float w2, float w3, State& state) const {
+  DEVICE_FUNCTION void add_values(const StreamParams& p, const SharedAddress (&tiles)[kTiles],
+                                  float w0, float w1, float w2, float w3, State& state) const {
     using device::f16;
-    const int lane = device::lane(), group = lane / 4, member = lane % 4;
     const uint32_t high0 = device::pack_halves<f16>(w0, w1);
     const uint32_t high8 = device::pack_halves<f16>(w2, w3);
     const uint32_t low0 = device::pack_halves<f16>(w0 - device::low_half<f16>(high0),
                                                    w1 - device::high_half<f16>(high0));
     const uint32_t low8 = device::pack_halves<f16>(w2 - device::low_half<f16>(high8),
                                                    w3 - device::high_half<f16>(high8));
-    uint32_t b[2], b_rest[2];
     if constexpr (kPacked) {
-      b[0] = device::transpose_8x8(member < 2 ? high0 : low0);
-      b[1] = device::transpose_8x8(member < 2 ? high8 : low8);
+      // Fragments of a tile have the halves in columns 0 ... 3 and what they leave in 4 ... 7. Each
+      // lane has half of that of its own tile, and lacks one of the other tile.
+      const bool second = own_tile() != 0;
+      const uint32_t from0 = device::shuffle_xor(second ? high0 : low0, 2);
+      const uint32_t from8 = device::shuffle_xor(second ? high8 : low8, 2);
+      const uint32_t first0 = second ? from0 : high0, first8 = second ? from8 : high8;
+      const uint32_t second0 = second ? low0 : from0, second8 = second ? low8 : from8;
+      const uint32_t b0[2] = {device::transpose_8x8(first0), device::transpose_8x8(first8)};
+      const uint32_t b1[2] = {device::transpose_8x8(second0), device::transpose_8x8(second8)};
+      multiply_values(p, tiles[0], b0, b0, state);
+      multiply_values(p, tiles[kTiles - 1], b1, b1, state);
     } else {
-      b[0] = device::transpose_8x8(high0), b[1] = device::transpose_8x8(high8);
-      b_rest[0] = device::transpose_8x8(low0), b_rest[1] = device::transpose_8x8(low8);
+      const uint32_t b[2] = {device::transpose_8x8(high0), device::transpose_8x8(high8)};
+      const uint32_t rest[2] = {device::transpose_8x8(low0), device::transpose_8x8(low8)};
+      multiply_values(p, tiles[0], b, rest, state);
     }
-    const uint32_t stride = static_cast<uint32_t>(p.tile.token_stride);
-    const SharedAddress codes =
-        slots +
-        (2 * member * stride + static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half));
-    constexpr bool kWords = kValueBits == 4 && kDim == 128;  // loaded as such where they lie so
-    const bool even_off = kWords && kKeyBits != 8 && (codes & 2) != 0;
-    const bool odd_off = kWords && kKeyBits != 8 && ((codes + stride) & 2) != 0;
+  }
+
+  // Weights (b and, unless they are packed, what they leave) times a tile's codes.
+  DEVICE_FUNCTION void multiply_values(const StreamParams& p, SharedAddress tile,
+                                       const uint32_t (&b)[2], const uint32_t (&b_rest)[2],
+                                       State& state) const {
+    using device::f16;
     uint32_t x0[20], x8[20];
-    const auto load = [&](auto even, auto odd) {
-      load_fields<kValueBits, kDim, even(), odd()>(codes, codes + stride, group, x0);
-      load_fields<kValueBits, kDim, even(), odd()>(codes + 8 * stride, codes + 9 * stride, group,
-                                                   x8);
-    };
-    constexpr std::integral_constant<int, 0> at_word;
-    constexpr std::integral_constant<int, 1> off;
-    if (!even_off && !odd_off)
-      load(at_word, at_word);
-    else if (even_off && odd_off)
-      load(off, off);
-    else if (even_off)
-      load(off, at_word);
-    else
-      load(at_word, off);
+    values_.load(tile, x0);
+    values_.load(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
     DEVICE_UNROLL
     for (int m = 0; m < State::kMatrices; ++m) {
       const uint32_t a[4] = {x0[2 * m], x0[2 * m + 1], x8[2 * m], x8[2 * m + 1]};
@@ -309,6 +351,12 @@ struct TileMath {
       if constexpr (!kPacked) device::multiply_16x8x16<f16>(state.output[m], a, b_rest);
     }
   }
+
+ private:
+  int half_;  // of the dimensions
+  uint32_t slot_at_;
+  KeyWords<kKeyBits, kDim> keys_;
+  ValueWords<kValueBits, kDim, kKeyBits == 8> values_;
 };
 
 }  // namespace tq

@@ -40,11 +40,14 @@ inline Source source_of(const Args& a) {
   return s;
 }
 
+DEVICE_FUNCTION bool in_cache(const Source& s, int64_t slot) {
+  return slot >= 0 && slot < s.cache.blocks * s.cache.page;
+}
 // Slot of a token, or -1 where it is to be skipped.
 DEVICE_FUNCTION int64_t slot_of(const Source& s, int64_t token) {
   const int64_t slot =
       load_index(s.slot_mapping.data, s.slot_mapping.dtype, token * s.slot_mapping.stride[0]);
-  return slot >= 0 && slot < s.cache.blocks * s.cache.page ? slot : -1;
+  return in_cache(s, slot) ? slot : -1;
 }
 
 // sqrt of a finite double >= 0 from the fp32 one: the argument is scaled by a power of 4 into [1,

@@ -28,9 +28,10 @@ inline StageFormat stage_format(const Cache& cache, const SlotFormat& format, in
   int64_t common = 16;
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(cache.data) % 16);
   for (int64_t n : {address, cache.stride[0], cache.stride[1]}) common = std::gcd(common, n);
-  // A run begins at any head unless stages hold whole tokens.
-  if (s.heads_join && vectors % heads == 0)
-    common = std::gcd(common, heads * s.used);
+  // Joined runs begin at multiples of `step` heads, in the token and in the stage.
+  const int64_t step = std::gcd(int64_t{vectors}, heads);
+  if (s.heads_join)
+    common = std::gcd(common, step * s.used);
   else
     common = std::gcd(std::gcd(common, cache.stride[2]), int64_t{s.used});
   s.piece = common == 16 ? 16 : common % 4 == 0 ? 4 : 2;
@@ -60,15 +61,26 @@ DEVICE_FUNCTION void copy_pieces(uint8_t* to, const uint8_t* from, int bytes) {
   constexpr int kBytes = sizeof(Piece);
   DEVICE_ROLLED
   for (int at = device::lane() * kBytes; at < bytes; at += device::kWave * kBytes)
-    if constexpr (kBytes == 16)
-      device::store16(to + at, device::load16<Piece>(from + at));
-    else
-      *reinterpret_cast<Piece*>(to + at) = *reinterpret_cast<const Piece*>(from + at);
+    *reinterpret_cast<Piece*>(to + at) = *reinterpret_cast<const Piece*>(from + at);
+}
+// Two a lane at a time: what is read last hides behind what is written first.
+DEVICE_FUNCTION void copy_pieces16(uint8_t* to, const uint8_t* from, int bytes) {
+  constexpr int kStep = device::kWave * 16, kAhead = 2;
+  DEVICE_ROLLED
+  for (int at = device::lane() * 16; at < bytes; at += kAhead * kStep) {
+    device::Words4 x[kAhead];
+    DEVICE_UNROLL
+    for (int i = 0; i < kAhead; ++i)
+      if (at + i * kStep < bytes) x[i] = device::load16<device::Words4>(from + at + i * kStep);
+    DEVICE_UNROLL
+    for (int i = 0; i < kAhead; ++i)
+      if (at + i * kStep < bytes) device::store16(to + at + i * kStep, x[i]);
+  }
 }
 // A run, by a wave.
 DEVICE_FUNCTION void copy_run(const StageFormat& s, uint8_t* to, const uint8_t* from, int bytes) {
   if (s.piece == 16)
-    copy_pieces<device::Words4>(to, from, bytes);
+    copy_pieces16(to, from, bytes);
   else if (s.piece == 4)
     copy_pieces<uint32_t>(to, from, bytes);
   else

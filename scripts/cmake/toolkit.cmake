@@ -41,7 +41,8 @@ function(toolkit_warnings target)
 endfunction()
 
 # toolkit_op(qsa expand): contract kernels/include/qsa/expand.h, kernel kernels/qsa/expand.cu (and tuned ones for NVIDIA
-# GPUs, kernels/qsa/expand_sm_80.cu, kernels/qsa/expand_*_sm_80.cu or kernels/qsa/expand_sm_90.cu, where they are: also on simt with 32 lanes), oracle reference/qsa/expand.cpp, card harness/ops/qsa/expand.cpp, test
+# GPUs, kernels/qsa/expand_sm_80.cu, expand_sm_90.cu and expand_*_ of both, where they are: also on simt with 32 lanes), oracle
+# reference/qsa/expand.cpp, card harness/ops/qsa/expand.cpp, test
 # tests/qsa/expand_test.cpp. A missing one stops the configuration: an op comes whole.
 function(toolkit_op family op)
   foreach(file kernels/include/${family}/${op}.h kernels/${family}/${op}.cu reference/${family}/${op}.cpp
@@ -53,7 +54,8 @@ function(toolkit_op family op)
   set_property(GLOBAL APPEND PROPERTY TOOLKIT_KERNELS ${PROJECT_SOURCE_DIR}/kernels/${family}/${op}.cu)
   file(GLOB tuned CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/${family}/${op}_sm_80.cu
                                     ${PROJECT_SOURCE_DIR}/kernels/${family}/${op}_*_sm_80.cu
-                                    ${PROJECT_SOURCE_DIR}/kernels/${family}/${op}_sm_90.cu)
+                                    ${PROJECT_SOURCE_DIR}/kernels/${family}/${op}_sm_90.cu
+                                    ${PROJECT_SOURCE_DIR}/kernels/${family}/${op}_*_sm_90.cu)
   set_property(GLOBAL APPEND PROPERTY TOOLKIT_TUNED_KERNELS ${tuned})
   set_property(GLOBAL APPEND PROPERTY TOOLKIT_ORACLES ${PROJECT_SOURCE_DIR}/reference/${family}/${op}.cpp)
   set_property(GLOBAL APPEND PROPERTY TOOLKIT_CARDS ${PROJECT_SOURCE_DIR}/harness/ops/${family}/${op}.cpp)

@@ -3,9 +3,8 @@
 
 #include <type_traits>
 
-#include "device/nvidia.h"
-
 #include "device/launch.h"
+#include "device/nvidia.h"
 #include "probe_contract.h"
 
 namespace conformance {
@@ -108,8 +107,12 @@ DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   *o++ = bit_cast<uint32_t>(device::saturate(bit_cast<float>(a)));
   *o++ = device::pack_e4m3fn(bit_cast<float>(a), bit_cast<float>(b));
   *o++ = device::e4m3fn_to_f16x2(a);
+  *o++ = device::pack_e4m3fn_pair<f16>(a);
+  *o++ = device::pack_e4m3fn_pair<bf16>(a);
+  *o++ = device::lookup32(a, b);
   *o++ = bit_cast<uint32_t>(device::exp2_fast(bit_cast<float>(a)));
   *o++ = bit_cast<uint32_t>(device::rsqrt_fast(bit_cast<float>(a)));
+  *o++ = bit_cast<uint32_t>(device::reciprocal_fast(bit_cast<float>(a)));
 }
 
 // Pieces by bulk copies, two ahead, and out again.
@@ -147,6 +150,20 @@ DEVICE_KERNEL(device::kWave) bulk_copies(const uint32_t* in, uint32_t* out) {
   }
 }
 
+// Lets the next launch start at once, and is slow to write what that one reads.
+DEVICE_KERNEL(kThreads) slow_launch(const uint32_t* in, uint32_t* out) {
+  device::allow_next();
+  const int i = device::block_x() * kThreads + device::thread();
+  uint32_t x = in[i];
+  for (int step = 0; step < kSlowSteps; ++step) x = x * 1664525 + 1013904223 + (x >> 16);
+  out[i] = x;
+}
+DEVICE_KERNEL(kThreads) launch_behind(const uint32_t*, uint32_t* out) {
+  device::wait_for_previous();
+  const int i = device::block_x() * kThreads + device::thread();
+  out[kOverlapping + i] = out[kOverlapping - 1 - i];
+}
+
 struct NvidiaProbeOp {
   static constexpr const toolkit::Contract& contract = kNvidia;
   static constexpr const char* implementation = "sm_80";
@@ -168,6 +185,11 @@ struct NvidiaProbeOp {
       case kBulkCopies:
         if (!device::hopper_or_later()) throw device::Unsupported("because it is below sm_90");
         return launch(bulk_copies);
+      case kOverlappedLaunches:
+        launch(slow_launch, kOverlapping / kThreads, kThreads);
+        return device::launch_overlapping(launch_behind, device::Grid{kOverlapping / kThreads}, kThreads,
+                                    0, call.stream, call.tensor("in").data<const uint32_t>(),
+                                    call.tensor("out").data<uint32_t>());
     }
   }
 };

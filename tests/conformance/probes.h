@@ -27,6 +27,7 @@ enum Probe : int {
   kMultipliedF16,
   kBitsAndHalves,
   kBulkCopies,
+  kOverlappedLaunches,
   kProbes
 };
 
@@ -40,8 +41,10 @@ constexpr int kMmaCoordinates =
     2 * (8 + 4 + 4);  // per lane: (row, k) of A, (k, column) of B, (row, column) of C
 constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 17;  // words of a lane
 constexpr int kBulkPieces = 5;  // of 256 bytes
-constexpr int kBitsWords = 18, kFastExp2At = 16;  // words of a value; the last are exp2_fast and
-                                                  // rsqrt_fast of it
+constexpr int kBitsWords = 22, kFastExp2At = 19;  // words of a value; the last are exp2_fast,
+                                                  // rsqrt_fast and reciprocal_fast of it
+
+constexpr int kOverlapping = 8 * kThreads, kSlowSteps = 4000;  // threads of a launch; what they do
 
 struct Size {
   int in, out;  // words
@@ -66,6 +69,7 @@ constexpr Size kSizes[kProbes] = {
     {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, 2 * kMmaM* kMmaN},
     {kValues, kBitsWords* kValues},
     {kBulkPieces * 64, kBulkPieces * 64},
+    {kOverlapping, 2 * kOverlapping},
 };
 
 }  // namespace conformance

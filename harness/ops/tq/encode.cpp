@@ -121,6 +121,12 @@ class EncodeCard final : public Card {
         {"large-bf16", "hostile=large dtype=bf16 dim=128"},
         {"flat-bf16", "hostile=flat dtype=bf16"},
         {"k8v4-nonfinite-bf16", "hostile=nonfinite quant=k8v4 dtype=bf16 dim=80 kv_heads=3"},
+        {"hadamard-several-rounds", "rotation=hadamard dim=128 quant=k3v4_nc tokens=150 kv_heads=5 blocks=10"},
+        {"hadamard-d64-bf16", "rotation=hadamard quant=3bit_nc dtype=bf16 kv_heads=3"},
+        {"hadamard-d256-f32", "rotation=hadamard dim=256 dtype=f32 tokens=8"},
+        {"hadamard-flat", "rotation=hadamard hostile=flat dtype=bf16 quant=3bit_nc"},
+        {"hadamard-nonfinite", "rotation=hadamard hostile=nonfinite dim=128"},
+        {"k8v4-d256-several-rounds", "quant=k8v4 dim=256 tokens=150 kv_heads=5 blocks=10"},
         {"no-tokens", "tokens=0"},
     };
   }

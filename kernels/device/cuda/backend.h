@@ -52,6 +52,11 @@ DEVICE_FUNCTION void wait_for_previous() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+DEVICE_FUNCTION void allow_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 // Bits.
 template <class To, class From>

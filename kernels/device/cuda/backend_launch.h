@@ -53,6 +53,18 @@ inline bool hopper_or_later() {
   return device_attribute(cudaDevAttrComputeCapabilityMajor, planning() ? planned_sm() / 10 : 0) >=
          9;
 }
+constexpr bool compiled_for(int arch) {
+#if defined(__CUDA_ARCH_LIST__)
+  for (const int one : {__CUDA_ARCH_LIST__})
+    if (one == arch) return true;
+#endif
+  return arch == 0;
+}
+inline bool has_warpgroups() {
+  if (!compiled_for(900)) return false;
+  if (planning()) return std::string(planning()->device->arch) == "sm_90";
+  return device_attribute(cudaDevAttrComputeCapabilityMajor, 0) == 9;
+}
 
 inline void copy_memory(void* to, const void* from, size_t bytes, void* stream) {
   if (planning()) return;

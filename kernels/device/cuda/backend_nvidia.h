@@ -44,6 +44,10 @@ DEVICE_FUNCTION uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t sel
 DEVICE_FUNCTION uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
   return __funnelshift_r(low, high, shift);
 }
+template <class T>
+DEVICE_FUNCTION T lookup32(T v, uint32_t index) {  // the instruction looks at 5 bits
+  return bit_cast<T>(__shfl_sync(kAllLanes, bit_cast<unsigned>(v), static_cast<int>(index)));
+}
 
 // Pairs of halves.
 template <class T>
@@ -115,6 +119,18 @@ DEVICE_FUNCTION uint32_t pack_e4m3fn(float low, float high) {
   return encode_e4m3fn(low) | static_cast<uint32_t>(encode_e4m3fn(high)) << 8;
 #endif
 }
+// The same of a pair of halves.
+template <class T>
+DEVICE_FUNCTION uint32_t pack_e4m3fn_pair(uint32_t pair) {
+#if __CUDA_ARCH__ >= 890
+  if constexpr (std::is_same_v<T, f16>) {
+    uint16_t out;
+    asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(out) : "r"(pair));
+    return out;
+  }
+#endif
+  return pack_e4m3fn(low_half<T>(pair), high_half<T>(pair));
+}
 
 // Math.
 DEVICE_FUNCTION float saturate(float x) { return ::__saturatef(x); }
@@ -128,6 +144,19 @@ DEVICE_FUNCTION float rsqrt_fast(float x) {
   float out;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
   return out;
+}
+
+DEVICE_FUNCTION float reciprocal_fast(float x) {
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
+// A pointer whose sum the compiler does not take apart to add the terms to each index instead.
+template <class T>
+DEVICE_FUNCTION const T* keep_whole(const T* pointer) {
+  asm("" : "+l"(pointer));
+  return pointer;
 }
 
 // Memory. Shared addresses are 32 bits and may be put together with OR; a pointer would be taken

@@ -59,6 +59,7 @@ DEVICE_FUNCTION void sync_wave() {
 }
 DEVICE_FUNCTION void fence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
 DEVICE_FUNCTION void wait_for_previous() {}
+DEVICE_FUNCTION void allow_next() {}
 
 // Bits.
 template <class To, class From>

@@ -59,6 +59,7 @@ inline void sync_block(Site site = Site::current()) { simt::sync_block(site); }
 inline void sync_wave(Site site = Site::current()) { simt::sync_wave(site); }
 inline void fence() { simt::fence(); }
 inline void wait_for_previous() {}
+inline void allow_next() {}
 
 // Bits.
 using std::bit_cast;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -18,7 +19,10 @@ namespace device {
 inline int multiprocessors() { return planning() ? planning()->device->multiprocessors : 4; }
 inline int64_t shared_bytes_of_block() {
   return planning() ? int64_t(planning()->device->shared_bytes_per_block)
-                    : int64_t(simt::shared_limit(SIMT_WAVE));
+                    : int64_t(simt::described_shared(SIMT_WAVE));
+}
+inline bool has_warpgroups() {
+  return planning() ? std::string(planning()->device->arch) == "sm_90" : SIMT_WAVE == 32;
 }
 
 // simt has what those have.

@@ -17,6 +17,11 @@ inline bool sync_block_any(bool b, Site site = Site::current()) {
   return any_found;
 }
 
+template <class T>
+const T* keep_whole(const T* pointer) {
+  return pointer;
+}
+
 // Matrices.
 template <class T>
 void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
@@ -74,6 +79,10 @@ inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
 inline uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (shift & 31));
 }
+template <class T>
+T lookup32(T v, uint32_t index, Site site = Site::current()) {
+  return device::shuffle(v, static_cast<int>(index & 31), site);
+}
 
 // Pairs of halves.
 template <class T>
@@ -116,6 +125,11 @@ inline uint32_t pack_e4m3fn(float low, float high) {
   return encode_e4m3fn(low) | static_cast<uint32_t>(encode_e4m3fn(high)) << 8;
 }
 
+template <class T>
+uint32_t pack_e4m3fn_pair(uint32_t pair) {
+  return pack_e4m3fn(low_half<T>(pair), high_half<T>(pair));
+}
+
 // Math.
 inline float saturate(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
 inline float exp2_fast(float x) {
@@ -125,6 +139,9 @@ inline float exp2_fast(float x) {
 inline float rsqrt_fast(float x) {
   return x < std::numeric_limits<float>::min() ? std::numeric_limits<float>::infinity()
                                                : 1 / std::sqrt(x);
+}
+inline float reciprocal_fast(float x) {
+  return x < std::numeric_limits<float>::min() ? std::numeric_limits<float>::infinity() : 1 / x;
 }
 
 // Memory.

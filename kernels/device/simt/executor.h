@@ -43,9 +43,11 @@ class KernelError : public std::runtime_error {
 // Runs all blocks. Throws KernelError; the executor stays usable.
 void run(const Launch& launch);
 
-// What a block may have of shared memory with this wave width: the smallest of the machines it
-// stands for (sm_80's opt-in maximum, gfx942's LDS).
-constexpr size_t shared_limit(int wave) { return wave == 32 ? 166912 : 65536; }
+// What a block is told that it may have of shared memory with this wave width: the smallest of the
+// machines it stands for (sm_80's opt-in maximum, gfx942's LDS). And what it may have: kernels for
+// one machine (sm_90) know its limit.
+constexpr size_t described_shared(int wave) { return wave == 32 ? 166912 : 65536; }
+constexpr size_t shared_limit(int wave) { return wave == 32 ? 232448 : 65536; }
 constexpr size_t kStaticSharedLimit = 48 * 1024;
 
 }  // namespace simt

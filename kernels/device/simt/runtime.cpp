@@ -64,7 +64,7 @@ tk_status device_info(int32_t device, tk_device_info* info) {
   info->memory_bytes =
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   info->l2_bytes = 0;
-  info->shared_bytes_per_block = simt::shared_limit(kWave);
+  info->shared_bytes_per_block = simt::described_shared(kWave);
   info->multiprocessors = static_cast<int32_t>(std::thread::hardware_concurrency());
   info->reserved = 0;
   return TK_OK;
