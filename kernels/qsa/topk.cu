@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // qsa.topk: one block a row, whose scores are read from memory once where they fit the registers.
+// Short rows (topk_short, up to 8192 columns) are kept as keys: histograms of their upper, middle
+// and lower bits find the k-th best exactly, and prefix sums are the places of an ascending output.
+// Rows of more than 32768 columns are cut into segments that many blocks treat so; the best of the
+// segments are the next launch's row. Other rows (topk_kernel):
 //   1. A sample of the row gives a score that somewhat more than k columns should reach.
 //   2. Those columns become a list in shared memory.
 //   3. A histogram of the list, and narrower ones while many are left, find the k-th best exactly.

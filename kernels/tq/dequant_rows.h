@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a lane of tq.dequant's tuned kernel (dequant_sm_80.cu) makes of a slot: 16 elements of the
-// key and 16 of the value. At 4.2 TB/s a slot of 128 may cost an H200 about 160 instructions of a
-// scheduler's; those here are 50 (dequant.md).
+// key and 16 of the value. Few instructions count here (dequant.md).
 #pragma once
 
 #include "device/nvidia.h"
