@@ -205,7 +205,7 @@ DEVICE_FUNCTION MatrixPi split_matrix(const Rotation& pi, Halves8* factors, Scra
   float rest = 0;
   DEVICE_ROLLED
   for (int i = device::thread(); i < kFactors<D>; i += device::threads()) {
-    const int lane = i % 32, chunk = i / 32 % (D / 16), tile = i / 32 / (D / 16);
+    const int lane = i % device::kWave, chunk = i / device::kWave % (D / 16), tile = i / device::kWave / (D / 16);
     DEVICE_UNROLL
     for (int r = 0; r < 4; ++r) {
       const int row = Sums<D>::piece(tile / 4, lane / 4) * kGroup + tile % 4 * 2 + r % 2;
