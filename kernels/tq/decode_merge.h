@@ -27,10 +27,6 @@ inline constexpr int dim_chunks(int head_dim) {
 
 // store_float() with the hardware's conversions.
 DEVICE_FUNCTION void store_rounded(void* data, tk_dtype dtype, int64_t at, float x) {
-  if (dtype == TK_F32) {
-    static_cast<float*>(data)[at] = x;
-    return;
-  }
   const uint32_t half = dtype == TK_F16 ? device::pack_halves<device::f16>(x, 0)
                                         : device::pack_halves<device::bf16>(x, 0);
   static_cast<uint16_t*>(data)[at] = static_cast<uint16_t>(half);

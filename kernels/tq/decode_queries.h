@@ -95,9 +95,7 @@ prepare_queries(QueryParams p) {
     for (int e = 0; e < kOwnDims; ++e)
       q_own[k][e] = at[k] < 0 || lane + e * device::kWave >= kDim ? 0 : get(at[k] + e * step);
   };
-  if (p.query.dtype == TK_F32)
-    load([&](int64_t i) { return static_cast<const float*>(p.query.data)[i]; });
-  else if (p.query.dtype == TK_F16)
+  if (p.query.dtype == TK_F16)
     load([&](int64_t i) {
       return device::low_half<device::f16>(static_cast<const uint16_t*>(p.query.data)[i]);
     });
