@@ -143,19 +143,19 @@ void decode_all(const toolkit::Args& a, Output& output, Output& lse, Findings fi
     for (int64_t i = 0; i < dim; ++i)
       for (int64_t j = 0; j < dim; ++j) rotation(i, j) = pi.real(i, j);
   }
-  const double dot = accumulation(dim, batch * heads * dim);
+  const double rotated = accumulation(dim, batch * heads * dim);
   const int64_t group = heads / cache.heads();
   std::vector<std::vector<std::string>> found(size_t(batch * cache.heads()));
   for_each_row(batch * cache.heads(), [&](int64_t part) {
     const int64_t b = part / cache.heads(), kv_head = part % cache.heads();
     const Tokens tokens = live_tokens(a, cache, b, kv_head);
-    const Bounds relative{dot, accumulation(tokens.count(), batch * heads * dim)};
+    const Bounds relative{on_tensor_cores(dim), accumulation(tokens.count(), batch * heads * dim)};
     Findings of_part(found[size_t(part)], std::numeric_limits<int64_t>::max());
     for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
       Query q{Eigen::VectorXd(dim), Eigen::VectorXd::Zero(dim)};
       query.row(q.value.data(), b, h);
       if (!cache.layout.key_fp8) {
-        q.error = dot * (rotation.cwiseAbs() * q.value.cwiseAbs());
+        q.error = rotated * (rotation.cwiseAbs() * q.value.cwiseAbs());
         q.value = (rotation * q.value).eval();
       }
       attend({b, h, b * heads + h}, q, tokens, cache, scale, relative, output, lse, of_part);
