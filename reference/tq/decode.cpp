@@ -132,6 +132,10 @@ void attend(const Head& at, const Query& q, const Tokens& tokens, const Cache& c
     place(output, at.index * dim + d, mean[d], moves[d] + adding * (mean_size[d] + std::fabs(mean[d]) * sum / low));
 }
 
+// Tokens whose weighted values a kernel adds up one after the other before it merges parts: no more where the bound is to
+// tell anything of long sequences.
+constexpr int64_t kChain = 1024;
+
 void decode_all(const toolkit::Args& a, Output& output, Output& lse, Findings findings) {
   const Reader query(a.tensor("query"));
   const int64_t batch = query.size(0), heads = query.size(1), dim = query.size(2);
@@ -149,7 +153,9 @@ void decode_all(const toolkit::Args& a, Output& output, Output& lse, Findings fi
   for_each_row(batch * cache.heads(), [&](int64_t part) {
     const int64_t b = part / cache.heads(), kv_head = part % cache.heads();
     const Tokens tokens = live_tokens(a, cache, b, kv_head);
-    const Bounds relative{on_tensor_cores(dim), accumulation(tokens.count(), batch * heads * dim)};
+    const Bounds relative{on_tensor_cores(dim),
+                          std::max(accumulation(tokens.count(), batch * heads * dim),
+                                   on_tensor_cores(std::min(tokens.count(), kChain)))};
     Findings of_part(found[size_t(part)], std::numeric_limits<int64_t>::max());
     for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
       Query q{Eigen::VectorXd(dim), Eigen::VectorXd::Zero(dim)};

@@ -28,8 +28,9 @@ inline double accumulation(int64_t n, int64_t results) {
   return kUnit * std::min(terms, lambda * std::sqrt(terms));
 }
 
-// The same of a dot product on tensor cores, as in the oracles of qsa.score and qsa.attend: they cut each addend of a step
-// instead of rounding it, by at most 2^-23 of the largest magnitude, and always towards zero, so that the errors add up.
+// The same of n additions one after the other on tensor cores, as in the oracles of qsa.score and qsa.attend: they cut each
+// addend of a step instead of rounding it, by at most 2^-23 of the largest magnitude, and always towards zero, so that
+// the errors add up.
 inline double on_tensor_cores(int64_t n) { return double(n + 16) * 0x1p-23; }
 
 // Longest strictly increasing subsequence: no order of tiles and splits rescales a running softmax more often.
