@@ -93,12 +93,23 @@ void Target::check(const std::vector<const harness::Card*>& ops) {
                       harness::nearest_hint(word, names),
                       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
-  for (const auto& plugin : registry_.added())
-    for (const auto& op : plugin->op_names())
+  for (const auto& plugin : registry_.added()) {
+    const auto offered = plugin->op_names();
+    for (const auto& op : offered)
       if (!harness::find_card(op) && !harness::is_probe(op))
         throw BadRequest(fmt::format("{}: implements an op '{}' that does not exist{}",
                                      plugin->file().string(), op,
                                      harness::nearest_hint(op, op_names)));
+    // Said, or a kernel that was never called would seem to have passed.
+    if (!offered.empty() && std::ranges::none_of(ops, [&](const auto* card) {
+          return std::ranges::find(offered, card->op()) != offered.end();
+        })) {
+      std::vector<std::string_view> asked;
+      for (const auto* card : ops) asked.push_back(card->op());
+      fmt::print(stderr, "note: {} has no kernel of {}; it has {}\n", plugin->file().string(),
+                 fmt::join(asked, ", "), fmt::join(offered, ", "));
+    }
+  }
 }
 
 }  // namespace cli

@@ -142,7 +142,7 @@ Peers::Peers(const std::string& shapes, const std::string& times) {
       known = true;
       entries_.push_back({rule.op, *at, op, shape, cold, warm});
     }
-    if (!known) unknown_.push_back(op + " " + shape);
+    if (!known && op != "empty") unknown_.push_back(op + " " + shape);
   }
 }
 

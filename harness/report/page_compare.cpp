@@ -57,8 +57,10 @@ std::optional<Comparison> compare_subjects(const std::vector<const Entry*>& entr
     subjects.push_back(subject);
     return subjects.size() - 1;
   };
-  for (const Entry* e : entries)
-    if (comparable(*e)) subject_of(*e);
+  // A peer comes first: what a reader wants to know is how far ours are from it.
+  for (const bool peer : {true, false})
+    for (const Entry* e : entries)
+      if (comparable(*e) && e->peer == peer) subject_of(*e);
   if (subjects.size() < 2) return {};
   std::vector<ComparedCase> all;
   for (size_t op = 0; op < ops.size(); ++op) {

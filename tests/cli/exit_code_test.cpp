@@ -96,6 +96,7 @@ TEST(ExitCode, OpWithoutImplementationIs77) {
   const auto ran = run_tool("qsa-verify run qsa.merge --plugin " TOOLKIT_FAKE_PLUGIN " -d fake -v");
   EXPECT_EQ(ran.code, 77) << ran.all();
   EXPECT_TRUE(test::has(ran.out, "no implementation of qsa.merge on fake:0"));
+  EXPECT_TRUE(test::has(ran.err, "has no kernel of qsa.merge; it has qsa.expand")) << ran.err;
 }
 
 TEST(ExitCode, HangIs5NamesTheCaseAndKeepsEarlierRows) {

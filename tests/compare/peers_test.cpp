@@ -69,7 +69,10 @@ TEST(Peers, RowIsFoundByItsCoordinatesDefaultsAndL2State) {
 }
 
 TEST(Peers, ShapesThatAreNoCaseOfOursAreNamed) {
-  EXPECT_EQ(harness::Peers(kShapes, peer_file()).unknown(), (std::vector<std::string>{"empty -"}));
+  const std::string path = peer_file();
+  std::ofstream(path, std::ios::app) << "attend,sideways|rows=8,20,18\n";
+  EXPECT_EQ(harness::Peers(kShapes, path).unknown(),
+            (std::vector<std::string>{"attend sideways|rows=8"}));  // an empty launch is no case
 }
 
 TEST(Peers, TableThatNamesNoOpOrAxisIsRefusedWithItsLine) {
