@@ -116,7 +116,8 @@ std::string cases(const Content& content) {
 std::string skipped(const Content& content) {
   std::string lines;
   for (const Entry* e : content.not_run())
-    lines += fmt::format("- {} {} [{}] {}\n", cell(e->text("status")), code(e->text("case_id")),
+    lines += fmt::format("- {} {} [{}{}{}] {}\n", cell(e->text("status")), code(e->text("case_id")),
+                         cell(e->text("impl")), e->text("impl").empty() ? "" : " on ",
                          cell(e->text("device")), cell(e->text("reason")));
   return lines.empty() ? lines : "## Not run\n\n" + lines + "\n";
 }

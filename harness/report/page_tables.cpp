@@ -181,14 +181,14 @@ std::string skipped_section(const Content& content) {
   const auto rows = content.not_run();
   for (const Entry* e : rows)
     html += fmt::format(
-        "<tr class={}><th scope=row><span class=id>{}</span><td>{}<td>{}<td class=wrap>{}\n",
+        "<tr class={}><th scope=row><span class=id>{}</span><td>{}<td>{}<td>{}<td class=wrap>{}\n",
         op_class(*e), breakable(e->text("case_id")), badge(e->text("status")),
-        escaped(e->text("device")), escaped(e->text("reason")));
+        escaped(e->text("impl")), escaped(e->text("device")), escaped(e->text("reason")));
   if (rows.empty()) return {};
   return fmt::format(
       "<section id=skipped><h2>Not run <small>{} row{}</small></h2>\n<div "
       "class=scroll><table><thead>"
-      "<tr><th>case<th>verdict<th>device<th>reason<tbody>\n{}</table></div></section>\n",
+      "<tr><th>case<th>verdict<th>implementation<th>device<th>reason<tbody>\n{}</table></div></section>\n",
       rows.size(), rows.size() == 1 ? "" : "s", html);
 }
 

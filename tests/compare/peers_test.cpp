@@ -94,7 +94,7 @@ TEST(Peers, TableThatNamesNoOpOrAxisIsRefusedWithItsLine) {
 TEST(Peers, TimesThatAreNoTimesAreRefusedWithTheirLine) {
   const std::string path = test::scratch("bad-peer.csv");
   for (const std::string us : {"0", "nan", "-3", "inf"})
-    for (const std::string times : {us + ",1", "1," + us}) {
+    for (const std::string& times : {us + ",1", "1," + us}) {
       std::ofstream(path) << "op,shape,cold_us,warm_us\nempty,-," << times << "\n";
       try {
         harness::Peers(kShapes, path);

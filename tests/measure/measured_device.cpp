@@ -138,9 +138,9 @@ tk_status expand(const tk_call* call) {
   return TK_OK;
 }
 
-const tk_op kOps[] = {{sizeof(tk_op), 0, "qsa.expand", "priced", no_workspace, expand},
-                      {sizeof(tk_op), 0, "roof.read", "priced", no_workspace, read},
-                      {sizeof(tk_op), 0, "roof.empty", "priced", no_workspace, empty}};
+const tk_op kOps[] = {{sizeof(tk_op), 0, "qsa.expand", "priced", no_workspace, expand, nullptr},
+                      {sizeof(tk_op), 0, "roof.read", "priced", no_workspace, read, nullptr},
+                      {sizeof(tk_op), 0, "roof.empty", "priced", no_workspace, empty, nullptr}};
 const tk_op* const kTable[] = {&kOps[0], &kOps[1], &kOps[2]};
 const tk_plugin kPlugin{sizeof(tk_plugin), TK_ABI_VERSION, "measured", "1", nullptr,
                         &runtime,          kTable,         3,          0};

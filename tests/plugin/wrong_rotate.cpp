@@ -35,7 +35,7 @@ tk_status run(const tk_call* call) {
 }  // namespace
 
 const tk_plugin* tk_plugin_query(uint32_t) {
-  static const tk_op op{sizeof(tk_op), 0, "tq.rotate", "not-transposed", workspace, run};
+  static const tk_op op{sizeof(tk_op), 0, "tq.rotate", "not-transposed", workspace, run, nullptr};
   static const tk_op* const ops[] = {&op};
   static const tk_plugin plugin{
       sizeof(tk_plugin), TK_ABI_VERSION, "wrong", "1", "simt", nullptr, ops, 1, 0};
