@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "multiply.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace simt {
 namespace {
@@ -26,19 +28,56 @@ struct Matrix {
 // vectorize this.
 using Four = float __attribute__((vector_size(16)));
 
-template <int N>
-void multiply_add(Matrix<16, N>& c, const Matrix<16, 16>& a, const Matrix<16, N>& b) {
+// Each step's sum rounded, in the order of k.
+void multiply_rounded(Matrix<16, 16>& c, const Matrix<16, 16>& a, const Matrix<16, 16>& b) {
   for (int i = 0; i < 16; ++i) {
     Four* const out = reinterpret_cast<Four*>(c.at[i]);
-    Four row[N / 4];
-    for (int j = 0; j < N / 4; ++j) row[j] = out[j];
+    Four row[4] = {out[0], out[1], out[2], out[3]};
     for (int k = 0; k < 16; ++k) {
       const float x = a.at[i][k];
       const Four factor{x, x, x, x};
       const Four* const in = reinterpret_cast<const Four*>(b.at[k]);
-      for (int j = 0; j < N / 4; ++j) row[j] += factor * in[j];
+      for (int j = 0; j < 4; ++j) row[j] += factor * in[j];
     }
-    for (int j = 0; j < N / 4; ++j) out[j] = row[j];
+    for (int j = 0; j < 4; ++j) out[j] = row[j];
+  }
+}
+
+// As NVIDIA's tensor cores add, at their worst: products are exact; they and the sum so far are cut
+// (towards zero) below 2^-23 of the largest of them, added exactly, and the result is cut to fp32.
+// Found by random cases of tq.decode on an H200: sums that are rounded hide what that loses.
+void multiply_cut(Matrix<16, 8>& c, const Matrix<16, 16>& a, const Matrix<16, 8>& b) {
+  constexpr int kTerms = 17, kColumns = 8;
+  constexpr float kLeast = 0x1p-100f;  // what is below 2^-123 then does not count
+  for (int i = 0; i < 16; ++i) {
+    alignas(64) float term[kTerms][kColumns], largest[kColumns], down[kColumns];
+    alignas(64) int32_t sum[kColumns] = {};
+    for (int j = 0; j < kColumns; ++j) term[16][j] = c.at[i][j], largest[j] = kLeast;
+    for (int k = 0; k < 16; ++k)
+      for (int j = 0; j < kColumns; ++j) term[k][j] = a.at[i][k] * b.at[k][j];
+    bool finite = true;
+    for (int k = 0; k < kTerms; ++k)
+      for (int j = 0; j < kColumns; ++j) {
+        largest[j] = std::max(largest[j], std::fabs(term[k][j]));
+        finite &= std::fabs(term[k][j]) < INFINITY;
+      }
+    if (!finite) {
+      for (int k = 0; k < 16; ++k)
+        for (int j = 0; j < kColumns; ++j) c.at[i][j] += term[k][j];
+      continue;
+    }
+    for (int j = 0; j < kColumns; ++j)  // 2^23 / the power of two below the largest
+      down[j] =
+          std::bit_cast<float>((277u << 23) - (std::bit_cast<uint32_t>(largest[j]) & 0x7f800000u));
+    for (int k = 0; k < kTerms; ++k)
+      for (int j = 0; j < kColumns; ++j) sum[j] += static_cast<int32_t>(term[k][j] * down[j]);
+    for (int j = 0; j < kColumns; ++j) {
+      const int32_t magnitude = std::abs(sum[j]);
+      const int more =
+          std::max(0, static_cast<int>(std::bit_width(static_cast<uint32_t>(magnitude))) - 24);
+      const float cut = static_cast<float>(magnitude >> more << more);
+      c.at[i][j] = std::copysign(cut, static_cast<float>(sum[j])) / down[j];
+    }
   }
 }
 
@@ -53,7 +92,7 @@ void multiply32(Load load, float* const* c, const uint16_t* const* a, const uint
     for (int e = 0; e < 4; ++e) mb.at[pair + e % 2 + e / 2 * 8][group] = load(b[l][e]);
     for (int e = 0; e < 4; ++e) mc.at[group + e / 2 * 8][pair + e % 2] = c[l][e];
   }
-  multiply_add(mc, ma, mb);
+  multiply_cut(mc, ma, mb);
   for (int l = 0; l < 32; ++l)
     for (int e = 0; e < 4; ++e) c[l][e] = mc.at[l / 4 + e / 2 * 8][l % 4 * 2 + e % 2];
 }
@@ -67,7 +106,7 @@ void multiply64(Load load, float* const* c, const uint16_t* const* a, const uint
       mb.at[l / 16 * 4 + e][l % 16] = load(b[l][e]);
       mc.at[l / 16 * 4 + e][l % 16] = c[l][e];
     }
-  multiply_add(mc, ma, mb);
+  multiply_rounded(mc, ma, mb);
   for (int l = 0; l < 64; ++l)
     for (int e = 0; e < 4; ++e) c[l][e] = mc.at[l / 16 * 4 + e][l % 16];
 }
