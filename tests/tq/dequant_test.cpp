@@ -117,6 +117,22 @@ TEST(TqDequant, ADumpSaysHeadSizeAndTokensByItsResults) {
   EXPECT_EQ(c.scalars.at("tokens"), "37");
 }
 
+// A random case failed: a NaN scale with the payload of the poison went through the kernel into the output.
+TEST(TqDequant, AnyBytesHoldNoNaNThatLooksLikeAnUnwrittenOutput) {
+  const harness::Case c =
+      made("tq.dequant", "batch=2 bytes=any kv_heads=8 layout=head_major page=20 table=reversed tokens=37", 71);
+  int64_t nans = 0, poison = 0;
+  harness::each_slot(c.inputs.at("kv_cache"), [&](std::byte* slot, int64_t step) {
+    for (int64_t i = 0; i + 1 < c.inputs.at("kv_cache").shape[3]; ++i) {
+      const int x = std::to_integer<int>(slot[i * step]) | std::to_integer<int>(slot[(i + 1) * step]) << 8;
+      nans += (x & 0x7c00) == 0x7c00 && (x & 0x3ff);
+      poison += (x & 0x7dff) == 0x7c5a;
+    }
+  });
+  EXPECT_GT(nans, 0);
+  EXPECT_EQ(poison, 0);
+}
+
 TEST(TqDequant, SuitePassesAndItsFaultsAreNoticed) { expect_suite_judges("tq.dequant", 5); }
 TEST(TqDequant, CasesAreRepeatable) { expect_repeatable("tq.dequant", "kv_cache"); }
 
