@@ -5,11 +5,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 
+#include "cli/checked_values.h"
 #include "harness/ops/names.h"
 #include "harness/plugins/errors.h"
-#include "harness/report/table.h"
 
 namespace cli {
 
@@ -23,40 +22,6 @@ CLI::Option* repeated(CLI::App& app, const std::string& flags, const std::string
                       std::vector<std::string>& into, const std::string& what) {
   return app.add_option(flags, into, what)->allow_extra_args(false)->type_name(value);
 }
-
-// CLI11 itself takes -1, 2^64 and an empty word for an unsigned number.
-const CLI::Validator kSeed(
-    [](std::string& text) {
-      uint64_t v = 0;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
-      return error == std::errc{} && end == text.data() + text.size()
-                 ? ""
-                 : fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text);
-    },
-    "");
-// CLI11's own ranges take NaN, which then switches off whatever it is compared with, and write a
-// limit of theirs in 300 digits.
-CLI::Validator number_between(double least, double most, const std::string& expected) {
-  return CLI::Validator(
-      [=](std::string& text) {
-        const auto value = harness::number_from(text);
-        return value && *value >= least && *value <= most
-                   ? ""
-                   : fmt::format("expected {}, got '{}'", expected, text);
-      },
-      "");
-}
-
-// The clocks count nanoseconds in 63 bits: 9.2e9 s.
-const CLI::Validator kSeconds = number_between(0, 1e9, "seconds, 0 to 1e9");
-const CLI::Validator kSomeSeconds = number_between(1e-9, 1e9, "seconds, 1e-9 to 1e9");
-const CLI::Validator kPercent = number_between(0, 1e6, "percent, 0 to 1e6");
-const CLI::Validator kShare = number_between(0, 1, "a share, 0 to 1");
-
-// Of a report: an empty variable of a script would be no report at all.
-const CLI::Validator kPath(
-    [](std::string& path) { return path.empty() ? "expected a file, or - for standard output" : ""; },
-    "");
 
 void add_shapes(CLI::App& app, Options& o, const char* group) {
   repeated(app, "-a,--axis", "AXIS", o.axes,
@@ -77,6 +42,9 @@ void add_cases(CLI::App& app, Options& o) {
                  "this many cases of random axes, dealt to the ops; -a pins an axis")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
+      ->group("Cases");
+  app.add_option("--cases", o.cases, "a file with a case a line, an op and its axes: tq.decode dim=256 lens=8192*4")
+      ->type_name("FILE")
       ->group("Cases");
   app.add_option("--seed", o.seed, "a case is its seed plus its axes")
       ->type_name("N")
@@ -108,7 +76,8 @@ void add_target(CLI::App& app, Options& o) {
       ->group("Where");
   repeated(app, "--plugin", "FILE", o.plugins, "a kernel plugin beside the shipped ones")
       ->group("Where");
-  app.add_option("--impl", o.implementations, "only these implementations; default: all of an op")
+  app.add_option("--impl", o.implementations, "only these implementations, or best: the one that serves the case, sm_90 before sm_80 before "
+                 "portable; default: all of an op")
       ->allow_extra_args(false)
       ->delimiter(',')
       ->type_name("A,B")
@@ -273,6 +242,9 @@ void add_report(CLI::App& app, Options& o) {
   app.add_option("--peer", o.peer,
                  "CSV op,shape,cold_us,warm_us of a peer's kernels on that device: one more "
                  "implementation, side by side with ours")
+      ->type_name("FILE");
+  app.add_option("--targets", o.targets,
+                 "CSV of times that are asked (datasets/targets): a table of what is met and missed")
       ->type_name("FILE");
 }
 

@@ -17,6 +17,7 @@ struct Options {
   int64_t random = 0;  // cases to draw; 0: the suite, or the axes and preset
   uint64_t seed = 1;
   // listing
+  std::string cases;  // a file with one a line
   bool dispatch = false;
   std::vector<std::string> profiles;
   bool allow_empty = false, dry_run = false;
@@ -48,7 +49,7 @@ struct Options {
   // comparing
   double gate_pct = 0;
   bool gate_given = false, across_devices = false, require_all = false;
-  std::string peer;
+  std::string peer, targets;
   // reports
   std::string csv, json, junit, markdown, html;
   std::string datasheets;  // instead of datasets/devices.csv

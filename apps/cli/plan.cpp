@@ -4,9 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <regex>
+#include <set>
+#include <sstream>
 
 #include "cli/presets.h"
+#include "harness/compare/shapes.h"
 #include "harness/generate/axes.h"
 #include "harness/generate/draw.h"
 #include "harness/ops/names.h"
@@ -56,7 +60,7 @@ std::string label_of(const Card& card, const Coordinates& at) {
 class Planner {
  public:
   Planner(const Tool& tool, const Options& options)
-      : options_(options), explicit_(!options.ops.empty()), ops_(resolve_ops(tool, options.ops)) {
+      : tool_(tool), options_(options), explicit_(!options.ops.empty()), ops_(resolve_ops(tool, options.ops)) {
     for (const auto& text : options.axes) sweeps_.push_back(parse_sweep(text));
     for (const auto& sweep : sweeps_) {
       if (std::ranges::any_of(ops_, [&](const Card* c) { return has_axis(*c, sweep.axis); }))
@@ -68,10 +72,17 @@ class Planner {
     if (options.random > 0 && !options.preset.empty())
       throw BadRequest("--random draws the axes itself: expected no --preset; -a pins an axis");
     if (!options.preset.empty()) preset_ = find_preset(tool, options.preset);
+    if (!options.cases.empty() && (explicit_ || !sweeps_.empty() || preset_ || options.random > 0))
+      throw BadRequest("--cases says ops and axes itself: expected no op, -a, -p or --random beside it");
     check_fault();
   }
 
   Plan make() {
+    if (!options_.cases.empty()) {
+      add_file();
+      filter();
+      return std::move(plan_);
+    }
     for (const Card* card : ops_)
       if (const std::string why = why_left_out(*card); !why.empty()) {
         if (explicit_) throw BadRequest(why);
@@ -115,6 +126,43 @@ class Planner {
     }
     for (const auto& at : combine(preset_ ? preset_->coordinates(card) : Coordinates{}, sweeps_))
       add(card, {}, at, preset_ ? preset_->name : "");
+  }
+
+  // A case a line, once, "tq.decode heads=12 lens=8192*4"; ops of another tool's families are left to that tool.
+  void add_file() {
+    std::ifstream file(options_.cases);
+    if (!file) throw BadRequest(fmt::format("--cases {}: cannot be read", options_.cases));
+    int64_t others = 0;
+    std::set<std::string> ids;
+    std::string text;
+    for (int line = 1; std::getline(file, text); ++line) {
+      std::istringstream words(text);
+      std::string op, word;
+      if (!(words >> op) || op.starts_with('#')) continue;
+      try {
+        const std::string family = op.substr(0, op.find('.'));
+        if (op.find('.') != std::string::npos && std::ranges::find(tool_.families, family) == tool_.families.end() &&
+            harness::find_card(op)) {
+          ++others;
+          continue;
+        }
+        const Card& card = *resolve_ops(tool_, {op}).front();
+        std::string axes;
+        while (words >> word) axes += " " + word;
+        const Coordinates at = harness::shape_coordinates(axes);
+        for (const auto& [axis, value] : at)
+          if (!has_axis(card, axis))
+            throw BadRequest(
+                fmt::format("{} has no axis '{}'{}", card.op(), axis, harness::nearest_hint(axis, axis_names({&card}))));
+        add(card, {}, at, "");
+        if (!ids.insert(plan_.cases.back().id).second) plan_.cases.pop_back();
+      } catch (const std::invalid_argument& e) {
+        throw BadRequest(fmt::format("{}:{}: {}", options_.cases, line, e.what()));
+      } catch (const BadRequest& e) {
+        throw BadRequest(fmt::format("{}:{}: {}", options_.cases, line, e.what()));
+      }
+    }
+    if (others) plan_.left_out.push_back(fmt::format("{} cases of {} of other tools", others, options_.cases));
   }
 
   // Its share of the random cases; an axis that -a sweeps has one of those values.
@@ -176,6 +224,7 @@ class Planner {
       throw BadRequest("these ops, axes and presets make no case");
   }
 
+  const Tool& tool_;
   const Options& options_;
   const bool explicit_;
   std::vector<const Card*> ops_;

@@ -10,6 +10,7 @@
 #include "cli/presets.h"
 #include "cli/verbs.h"
 #include "harness/compare/peers.h"
+#include "harness/compare/targets.h"
 #include "harness/plugins/errors.h"
 #include "harness/report/output.h"
 #include "harness/report/page.h"
@@ -42,7 +43,7 @@ int report(const Tool& tool, const VerbName&, const Options& options) {
   if (options.html.empty() && options.markdown.empty())
     throw harness::BadRequest("nothing to write: expected --html FILE, --md FILE or both");
   std::vector<std::string> inputs = options.files;
-  inputs.insert(inputs.end(), {options.peer, options.datasheets});
+  inputs.insert(inputs.end(), {options.peer, options.datasheets, options.targets});
   std::erase(inputs, "");
   check_outputs(inputs, {options.html, options.markdown});
   for (size_t i = 0; i < options.files.size(); ++i)
@@ -58,6 +59,8 @@ int report(const Tool& tool, const VerbName&, const Options& options) {
                                                   ? (datasets_folder() / "devices.csv").string()
                                                   : options.datasheets);
   if (!options.peer.empty()) add_peers(tool, options.peer, input);
+  if (!options.targets.empty())
+    input.targets = hold_to_targets(harness::read_targets(options.targets), input.rows, input.peers);
   using harness::OutputFile;
   if (!options.html.empty())
     OutputFile(options.html, OutputFile::Mode::replace).write(harness::html_page(input));

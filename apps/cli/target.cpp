@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <functional>
 
 #include "harness/measure/roofs.h"
 #include "harness/ops/names.h"
@@ -27,6 +29,13 @@ std::string order_option(const std::string& order) {
       end != text.data() + text.size())
     throw BadRequest(fmt::format("order '{}': expected fwd, rev or seed:N", order));
   return order;
+}
+
+constexpr std::string_view kBest = "best";
+
+// sm_90 before sm_80 before portable, as select and step choose (kernels/qsa/launches.h).
+int rank_of(const std::string& label) {
+  return label.starts_with("sm_") ? std::atoi(label.c_str() + 3) : 0;
 }
 
 std::vector<std::string> device_words(harness::Registry& registry) {
@@ -63,10 +72,21 @@ Target::Target(const Options& options)
     if (device.backend() == "simt" && !order.empty()) device.set_option("order", order);
 }
 
+bool Target::only_best() const {
+  return std::ranges::find(options_.implementations, kBest) != options_.implementations.end();
+}
+
 std::vector<harness::Implementation> Target::implementations(const harness::Device& device,
                                                              std::string_view op) {
   auto all = registry_.implementations(device.backend(), op);
   if (options_.implementations.empty()) return all;
+  if (only_best()) {
+    // A shipped backend's own kernels; those of --plugin are named.
+    const auto own = [](const auto& i) { return i.label.find('/') == std::string::npos; };
+    if (std::ranges::any_of(all, own)) std::erase_if(all, std::not_fn(own));
+    std::ranges::stable_sort(all, std::greater<>(), [](const auto& i) { return rank_of(i.label); });
+    return all;
+  }
   std::erase_if(all, [&](const harness::Implementation& i) {
     const std::string bare = i.label.substr(i.label.find('/') + 1);
     return std::ranges::none_of(options_.implementations,
@@ -84,8 +104,10 @@ void Target::check(const std::vector<const harness::Card*>& ops) {
         names.push_back(i.label);
         names.push_back(i.label.substr(i.label.find('/') + 1));
       }
+  if (only_best() && options_.implementations.size() > 1)
+    throw BadRequest("--impl best chooses by itself: expected no other implementation beside it");
   for (const auto& word : options_.implementations)
-    if (std::ranges::find(names, word) == names.end()) {
+    if (word != kBest && std::ranges::find(names, word) == names.end()) {
       std::ranges::sort(names);
       names.erase(std::unique(names.begin(), names.end()), names.end());
       throw BadRequest(

@@ -25,9 +25,11 @@ class Target {
   const std::vector<std::string>& absent() const {
     return absent_;
   }  // backends that `all` left out
-  // Those of --impl, or all.
+  // Those of --impl, or all. With --impl best: in the order in which a caller of the op tries them.
   std::vector<harness::Implementation> implementations(const harness::Device& device,
                                                        std::string_view op);
+  // --impl best: the first of these that does not say unsupported serves the case, the others do not run.
+  bool only_best() const;
   // Refuses (BadRequest) an --impl that no op has on these devices, and says what a plugin offers
   // in vain.
   void check(const std::vector<const harness::Card*>& ops);

@@ -163,7 +163,10 @@ class DeviceBench {
       if (!session_.there(row)) session_.finish_row(std::move(row), v);
     }
     for (const auto& i : implementations) {
-      if (there(i)) continue;
+      if (there(i)) {
+        if (target_.only_best()) break;
+        continue;
+      }
       Row row = row_of(i);
       Verdict v;
       session_.begin(row);
@@ -188,13 +191,17 @@ class DeviceBench {
         }
         if (v.status == Status::pass) {
           candidates_.push_back(std::move(candidate));
+          if (target_.only_best()) break;
           continue;
         }
       } catch (const std::exception& e) {  // of the backend, or thrown by the kernel's host code
         v.status = Status::error;
         v.reason = e.what();
       }
+      const bool serves = v.status != Status::unsupported;
+      if (target_.only_best() && !serves && &i != &implementations.back()) continue;
       session_.finish_row(std::move(row), v);
+      if (target_.only_best()) break;
     }
   }
 

@@ -117,9 +117,13 @@ void judge_on_devices(Session& session, Target& target, const harness::Card& car
     for (const auto& implementation : implementations) {
       if (session.should_stop()) return;
       harness::Row row = session.row_of(made, &device, implementation.label, selection);
-      if (session.there(row)) continue;
+      if (session.there(row)) {
+        if (target.only_best()) break;
+        continue;
+      }
       if (!harness::has_rows(card, made)) {
         session.finish_row(std::move(row), without_judging(Status::skip, "0 rows"));
+        if (target.only_best()) break;
         continue;
       }
       try {
@@ -135,8 +139,11 @@ void judge_on_devices(Session& session, Target& target, const harness::Card& car
         row.set("flops", cost.flops);
         const auto outcome =
             session.watched(row, [&] { return run_case(device, implementation, *truth, plant); });
+        const bool serves = outcome.verdict.status != Status::unsupported;
+        if (target.only_best() && !serves && &implementation != &implementations.back()) continue;
         row.set("digest", outcome.digest);
         session.finish_row(std::move(row), outcome.verdict, outcome.survived);
+        if (target.only_best()) break;
       } catch (const toolkit::Violation&) {
         throw;  // the case itself is at fault
       } catch (const std::bad_alloc& e) {

@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <regex>
 #include <set>
 #include <stdexcept>
 
-#include "harness/generate/axes.h"
+#include "harness/compare/shapes.h"
 #include "harness/plugins/errors.h"
 #include "harness/report/table.h"
 
@@ -20,20 +19,6 @@ namespace harness {
 namespace {
 
 const std::regex kPlaceholder(R"(\{([A-Za-z]+)\})");
-
-// "rows=4 lens=5*3": rows is 4 and lens 5,5,5.
-Coordinates coordinates(const std::string& axes) {
-  Coordinates at = parse_coordinates(axes);
-  for (auto& [axis, value] : at) {
-    const size_t star = value.find('*');
-    if (star == std::string::npos) continue;
-    const std::string one = value.substr(0, star);
-    const int count = std::atoi(value.c_str() + star + 1);  // the placeholder took digits only
-    value = one;
-    for (int i = 1; i < count; ++i) value += "," + one;
-  }
-  return at;
-}
 
 struct Rule {
   std::string peer_op, op, axes;
@@ -64,7 +49,7 @@ Rule rule_of(const Table& table, const Record& r) {
   if (!card)
     throw BadRequest(fmt::format("{}:{}: op: there is no '{}'", table.file, r.line, rule.op));
   try {
-    for (const auto& [axis, value] : coordinates(rule.axes))
+    for (const auto& [axis, value] : shape_coordinates(rule.axes))
       if (std::ranges::none_of(card->axes(), [&](const Axis& a) { return a.name == axis; }))
         throw std::invalid_argument(fmt::format("{} has no axis '{}'", rule.op, axis));
   } catch (const std::invalid_argument& e) {
@@ -84,17 +69,7 @@ std::optional<Coordinates> match(const Rule& rule, const std::string& op,
     for (size_t p = axes.find(name); p != std::string::npos; p = axes.find(name))
       axes.replace(p, name.size(), found[i + 1]);
   }
-  return coordinates(axes);
-}
-
-// `row` is that case: every coordinate that the table names has that value, given or by default.
-bool is_case(const Card& card, const Coordinates& row, const Coordinates& wanted) {
-  return std::ranges::all_of(card.axes(), [&](const Axis& axis) {
-    const auto want = wanted.find(axis.name);
-    if (want == wanted.end()) return true;
-    const auto got = row.find(axis.name);
-    return want->second == (got == row.end() ? axis.default_value : got->second);
-  });
+  return shape_coordinates(axes);
 }
 
 // Nothing where the cell is empty: a shape that the peer did not time in that state.
@@ -107,25 +82,6 @@ std::optional<double> time_in(const Table& table, const Record& r, std::string_v
 }
 
 }  // namespace
-
-Coordinates coordinates_of(const std::string& case_id) {
-  Coordinates at;
-  const size_t colon = case_id.find(':');
-  if (colon == std::string::npos) return at;
-  std::string* value = nullptr;
-  for (size_t from = colon + 1; from <= case_id.size();) {
-    const size_t comma = std::min(case_id.find(',', from), case_id.size());
-    const std::string word = case_id.substr(from, comma - from);
-    from = comma + 1;
-    if (const size_t equals = word.find('='); equals != std::string::npos) {
-      value = &at[word.substr(0, equals)];
-      *value = word.substr(equals + 1);
-    } else if (value) {  // "lens=5,33" is one coordinate
-      *value += "," + word;
-    }
-  }
-  return at;
-}
 
 Peers::Peers(const std::string& shapes, const std::string& times) {
   const Table rules_table = read_table(shapes, {"peer_op", "peer_shape", "op", "axes"});

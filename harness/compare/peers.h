@@ -47,7 +47,4 @@ class Peers {
 std::vector<Row> peer_rows(const Peers& peers, const std::vector<Row>& rows,
                            const std::string& label);
 
-// The coordinates that a case id holds: "qsa.attend/decode:rows=4,lens=5,33" -> rows=4, lens=5,33.
-Coordinates coordinates_of(const std::string& case_id);
-
 }  // namespace harness

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/compare/targets.h"
 #include "harness/report/roofline.h"
 #include "harness/report/row.h"
 
@@ -16,6 +17,7 @@ struct PageInput {
   std::vector<Row> rows;
   std::vector<Row> peers;  // times of a peer's kernels (peer_rows): side by side, in no verdict
   std::vector<Datasheet> datasheets;
+  std::vector<TargetResult> targets;  // of --targets
 };
 
 std::string html_page(const PageInput& input);

@@ -119,6 +119,7 @@ std::string Content::headline() const {
 Content make_content(const PageInput& input) {
   Content content;
   content.files = input.files;
+  content.targets = input.targets;
   for (const Row& row : input.rows) {
     add_provenance(row, content.provenance);
     ++content.statuses[row.text("status")];

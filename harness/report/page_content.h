@@ -71,6 +71,7 @@ struct Content {
   std::map<std::string, int> statuses;
   std::optional<Comparison> comparison;  // where two subjects share a case
   std::vector<Provenance> provenance;
+  std::vector<TargetResult> targets;
 
   // Roofs count as in the last line of their run.
   int judged() const;

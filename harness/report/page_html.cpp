@@ -122,7 +122,8 @@ std::string html_page(const PageInput& input) {
       "content=\"width=device-width,initial-scale=1\">\n<meta name=color-scheme content=\"light "
       "dark\">\n<title>Kernel report: {}</title>\n<style>{}</style>\n<body>\n<main>\n",
       content.headline(), page::kStyle);
-  html += page::header(content) + page::bad_section(content) + page::filter(content);
+  html += page::header(content) + page::bad_section(content) +
+          page::targets_section(content) + page::filter(content);
   for (const page::DeviceContent& device : content.devices) html += page::device_section(device);
   if (content.comparison) html += page::comparison_section(*content.comparison);
   html += page::case_tables(content) + page::skipped_section(content) +

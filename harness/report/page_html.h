@@ -28,6 +28,7 @@ std::string roof_list(const DeviceContent& device);
 std::string case_tables(const Content& content);
 std::string comparison_section(const Comparison& comparison);
 std::string bad_section(const Content& content);
+std::string targets_section(const Content& content);
 std::string skipped_section(const Content& content);
 std::string provenance_section(const Content& content);
 

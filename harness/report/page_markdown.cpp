@@ -113,6 +113,19 @@ std::string cases(const Content& content) {
   return text;
 }
 
+std::string targets(const Content& content) {
+  if (content.targets.empty()) return {};
+  std::string text = fmt::format(
+      "## Targets\n\n{}. Median µs, cold L2.\n\n| shape | peer, same run | best public | must | goal | here | | |\n"
+      "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |\n",
+      summary_of(content.targets));
+  for (const TargetResult& r : content.targets)
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", cell(r.target.name), digits(r.peer_us),
+                        digits(r.target.best_peer_us), digits(r.target.must_us), digits(r.target.goal_us), digits(r.us),
+                        cell(r.impl), r.missed() ? fmt::format("**{}**", r.verdict()) : r.verdict());
+  return text + "\n";
+}
+
 std::string skipped(const Content& content) {
   std::string lines;
   for (const Entry* e : content.not_run())
@@ -151,7 +164,7 @@ std::string markdown_page(const PageInput& input) {
   std::string text =
       fmt::format("# Kernel report: {}\n\n{}: {}.\n\n", content.headline(), size_text(content),
                   counts.empty() ? "none" : counts);
-  text += bad(content) + roofs(content);
+  text += bad(content) + targets(content) + roofs(content);
   if (content.comparison) text += side_by_side(*content.comparison);
   return text + cases(content) + skipped(content) + provenance(content);
 }

@@ -176,6 +176,25 @@ std::string comparison_section(const Comparison& c) {
   return html + "</section>\n";
 }
 
+std::string targets_section(const Content& content) {
+  if (content.targets.empty()) return {};
+  std::string html = fmt::format(
+      "<section id=targets><h2>Targets</h2>\n<p class=note>{}. Median µs, cold L2.</p>\n<div class=scroll><table><thead>"
+      "<tr><th>shape<th class=n>peer, same run<th class=n>best public<th class=n>must<th class=n>goal<th class=n>here"
+      "<th>implementation<th>verdict<tbody>\n",
+      summary_of(content.targets));
+  for (const TargetResult& r : content.targets)
+    html += fmt::format("<tr><th scope=row>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=\"n strong\">{}"
+                        "<td>{}<td class=\"{}\">{}\n",
+                        escaped(r.target.name), digits(r.peer_us), digits(r.target.best_peer_us), digits(r.target.must_us),
+                        digits(r.target.goal_us), digits(r.us), escaped(r.impl),
+                        !r.us          ? "dim"
+                        : r.missed() ? "down"
+                                     : "up",
+                        r.verdict());
+  return html + "</table></div></section>\n";
+}
+
 std::string skipped_section(const Content& content) {
   std::string html;
   const auto rows = content.not_run();

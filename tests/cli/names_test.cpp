@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "run_tool.h"
 
@@ -81,6 +82,33 @@ TEST(Names, UnknownDevice) {
 TEST(Names, UnknownImplementation) {
   expect_refused("qsa-verify run expand " + test::fake("rigth"),
                  {"unknown implementation 'rigth'", "right"});
+}
+TEST(Names, TheBestImplementationServesAlone) {
+  // 72 dimensions are the portable kernel's, 128 the tuned one's: a row each.
+  const auto ran = run_tool("qsa-verify run tq.decode -a dim=72,128 -d simt --impl best -v");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(test::has(ran.out, "dim=72 [portable on simt]")) << ran.out;
+  EXPECT_TRUE(test::has(ran.out, "dim=128 [sm_80 on simt]")) << ran.out;
+  EXPECT_TRUE(test::has(ran.out, "PASS 2 of 2\n")) << ran.out;
+  expect_refused("qsa-verify run expand -d simt --impl best,portable", {"expected no other implementation"});
+}
+TEST(Names, CasesOfAFile) {
+  const std::string file = test::scratch("cases.txt");
+  const auto refused = [&](const std::string& line, std::initializer_list<std::string> says) {
+    std::ofstream(file) << "# shapes\n" << line << "\n";
+    expect_refused("qsa-bench run --cases " + file, says);
+  };
+  refused("atend rows=4", {"cases.txt:2", "attend"});
+  refused("qsa.expand rato=4", {"cases.txt:2: qsa.expand has no axis 'rato', nearest is 'ratio'"});
+  refused("qsa.expand ratio", {"cases.txt:2", "expected axis=value"});
+  refused("qsa.expand ratio=0", {"ratio"});
+  expect_refused("qsa-bench run --cases /nowhere", {"/nowhere: cannot be read"});
+  std::ofstream(file) << "\ntq.decode lens=50*3\nqsa.expand ratio=2 rows=3\nqsa.expand rows=3 ratio=2\n";
+  expect_refused("qsa-bench run expand --cases " + file, {"expected no op"});
+  const auto ran = run_tool("qsa-bench run --dry-run --cases " + file);
+  EXPECT_TRUE(test::has(ran.out, "left out: 1 cases of")) << ran.out;
+  EXPECT_TRUE(test::has(ran.out, "1 cases, none was run")) << ran.out;  // the third line is the second again
+  EXPECT_TRUE(test::has(run_tool("tq-bench run --dry-run --cases " + file).out, "lens=50,50,50"));
 }
 TEST(Names, UnknownFault) {
   expect_refused("qsa-verify run expand --plant last-tokn-lost", {"nearest is 'last-token-lost'"});

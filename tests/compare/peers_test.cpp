@@ -2,6 +2,8 @@
 // A peer's shapes as cases of ours.
 #include "harness/compare/peers.h"
 
+#include "harness/compare/shapes.h"
+
 #include <gtest/gtest.h>
 
 #include "compare/files.h"

@@ -93,6 +93,41 @@ TEST(Report, APeersTimesStandBesideOursAndInNoVerdict) {
   EXPECT_TRUE(has(two.err, "its times are of one device"));
 }
 
+TEST(Report, TargetsSayWhatIsMetAndBySoMuchMissed) {
+  std::string rows = "op,impl,case_id,device,l2,launch,status,time_us_median\n";
+  const auto row = [&](const std::string& impl, const std::string& axes, const std::string& rest) {
+    rows += "qsa.topk," + impl + ",\"qsa.topk/axes:" + axes + "\",NVIDIA H200," + rest + "\n";
+  };
+  row("portable", "rows=3", "cold,graph,pass,9");
+  row("sm_80", "rows=3", "cold,graph,pass,5");
+  row("sm_80", "rows=3", "warm,graph,pass,1");   // another state
+  row("sm_80", "rows=4", "cold,graph,pass,8.2");
+  row("sm_80", "rows=5", "cold,graph,fail,2");   // a wrong result is not fast
+  row("sm_80", "rows=6", "cold,graph,pass,7.5");
+  const std::string targets = written("targets.csv",
+                                      "name,op,axes,best_peer_us,must_us,goal_us\n"
+                                      "three,qsa.topk,rows=3,8.3,8,6.5\nfour,qsa.topk,rows=4,,8,6.5\n"
+                                      "five,qsa.topk,rows=5,,8,6.5\nsix,qsa.topk,rows=6,,8,6.5\n");
+  const std::string files = written("topk.csv", rows) + " --targets " + targets;
+  const auto ran = run_tool("qsa-bench report " + files + " --md -");
+  EXPECT_TRUE(has(ran.out, "2 of 4 met, 1 of them the goal; 1 missed, 1 not measured")) << ran.out;
+  EXPECT_TRUE(has(ran.out, "| three |  | 8.30 | 8.00 | 6.50 | 5.00 | sm\\_80 | goal |")) << ran.out;
+  EXPECT_TRUE(has(ran.out, "| four |  |  | 8.00 | 6.50 | 8.20 | sm\\_80 | **missed by 2.5 %** |")) << ran.out;
+  EXPECT_TRUE(has(ran.out, "| five |  |  | 8.00 | 6.50 |  |  | not measured |")) << ran.out;
+  EXPECT_TRUE(has(ran.out, "| six |  |  | 8.00 | 6.50 | 7.50 | sm\\_80 | met |")) << ran.out;
+  const auto html = run_tool("qsa-bench report " + files + " --html " + scratch("targets.html"));
+  EXPECT_TRUE(has(read_file(scratch("targets.html")), "<td class=\"down\">missed by 2.5 %"));
+  const auto refused = [&](const std::string& line) {
+    const auto bad = run_tool("qsa-bench report " + scratch("topk.csv") + " --md - --targets " +
+                              written("bad.csv", "name,op,axes,best_peer_us,must_us,goal_us\n" + line + "\n"));
+    EXPECT_EQ(bad.code, 2) << line;
+    return bad.err;
+  };
+  EXPECT_TRUE(has(refused("a,qsa.nosuch,rows=3,,8,6"), "bad.csv:2: op: there is no 'qsa.nosuch'"));
+  EXPECT_TRUE(has(refused("a,qsa.topk,rwos=3,,8,6"), "bad.csv:2: axes: qsa.topk has no axis 'rwos'"));
+  EXPECT_TRUE(has(refused("a,qsa.topk,rows=3,,-8,6"), "bad.csv:2: must_us: expected more than 0"));
+}
+
 TEST(Report, RowsFasterThanTheirRoofAreFlaggedAndUnknownRoofsAreNamed) {
   const std::string both = page(kH200 + " " + kSynthetic);
   EXPECT_TRUE(has(both, "faster than its roof: 150.0 % of its measured roof"));

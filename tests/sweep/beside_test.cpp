@@ -26,8 +26,10 @@ std::string stub_tools() {
   return folder;
 }
 
-TEST(MeasureBeside, TimesTheCaseOfEachShapeOnceAndNamesTheRest) {
-  const std::string peer = scratch("peer.csv"), asked = scratch("asked"), said = scratch("said");
+TEST(MeasureBeside, TimesTheCaseOfEachShapeAndNamesTheRest) {
+  const std::string peer = scratch("peer.csv"), asked = scratch("asked"), said = scratch("said"), targets = scratch("targets.csv");
+  std::ofstream(targets) << "name,op,axes,best_peer_us,must_us,goal_us\n"
+                            "\"three rows, short\",qsa.topk,rows=3 columns=8192 k=512,,8,7\n";
   std::ofstream(peer) << "op,shape,cold_us,warm_us\nempty,-,4,3\n"
                          "attend,decode|rows=2|ctx=512|heads=24/2,10,9\n"
                          "attend,decode|rows=2|ctx=512|heads=24/2,11,9\n"
@@ -36,19 +38,21 @@ TEST(MeasureBeside, TimesTheCaseOfEachShapeOnceAndNamesTheRest) {
                          "other,decode|rows=2,1,2\n";
   const int status = std::system(("ASKED=" + asked + " " TOOLKIT_SOURCE_DIR
                                   "/scripts/measure_beside.sh " +
-                                  peer + " " + scratch("out") + " --bin " + stub_tools() +
+                                  peer + " " + scratch("out") + " --targets " + targets + " --bin " + stub_tools() +
                                   " --min-time 0.01 >" + said + " 2>&1")
                                      .c_str());
   EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(said);
   EXPECT_TRUE(has(read_file(said), "no case of ours: other decode|rows=2"));
   EXPECT_TRUE(has(read_file(said), "no case of ours: attend decode|rows=x"));
-  const std::string lines = read_file(asked);
-  const std::string attend = "qsa-bench run qsa.attend -a batch=decode -a requests=2 -a ctx=512 ";
-  EXPECT_TRUE(has(lines, attend));
-  EXPECT_EQ(lines.find(attend), lines.rfind(attend));
-  EXPECT_TRUE(has(lines, "tq-bench run tq.decode -a lens=[40,40,40] -a heads=8 -a kv_heads=2"));
-  EXPECT_TRUE(has(lines, "--min-time 0.01"));
-  EXPECT_TRUE(has(lines, "qsa-bench report "));
+  const std::string lines = read_file(asked), cases = read_file(scratch("out") + "/cases.txt");
+  EXPECT_TRUE(has(cases, "qsa.attend batch=decode requests=2 ctx=512 ")) << cases;
+  EXPECT_TRUE(has(cases, "tq.decode lens=40*3 heads=8 kv_heads=2")) << cases;
+  EXPECT_TRUE(has(cases, "qsa.topk rows=3 columns=8192 k=512")) << cases;  // a target's, behind a name in quotes
+  EXPECT_TRUE(has(lines, "qsa-bench run --cases " + scratch("out") + "/cases.txt")) << lines;
+  EXPECT_TRUE(has(lines, "tq-bench run --cases ")) << lines;
+  EXPECT_TRUE(has(lines, "--impl best --min-time 0.01")) << lines;
+  EXPECT_TRUE(has(lines, "qsa-bench report ")) << lines;
+  EXPECT_TRUE(has(lines, "--targets " + targets)) << lines;
 }
 
 TEST(MeasureBeside, WithoutAPeersFileIs2AndSaysWhatIsMissing) {
