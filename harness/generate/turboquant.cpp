@@ -81,6 +81,17 @@ Tensor hadamard(int64_t dim) {
   return t;
 }
 
+// A Hadamard matrix but for two rows: what looks at some of it only takes it for one.
+Tensor exchanged(int64_t dim) {
+  Tensor t = hadamard(dim);
+  for (int64_t j = 0; dim >= 4 && j < dim; ++j) {
+    const double third = t.real(2 * dim + j);
+    set(t, 2, j, t.real(3 * dim + j));
+    set(t, 3, j, third);
+  }
+  return t;
+}
+
 Tensor orthogonal(int64_t dim, const Random& random) {
   std::vector<std::vector<double>> rows(static_cast<size_t>(dim), std::vector<double>(static_cast<size_t>(dim)));
   for (int64_t i = 0; i < dim; ++i) {
@@ -169,9 +180,11 @@ std::vector<float> tq_centroids(int bits, int64_t dim) {
 
 Tensor tq_rotation(std::string_view kind, int64_t dim, const Random& random) {
   if (kind == "hadamard") return hadamard(dim);
+  if (kind == "exchanged") return exchanged(dim);
   if (kind == "orthogonal") return orthogonal(dim, random);
   if (kind != "identity")
-    throw std::invalid_argument("rotation: expected hadamard, orthogonal or identity, got '" + std::string(kind) + "'");
+    throw std::invalid_argument("rotation: expected hadamard, exchanged, orthogonal or identity, got '" +
+                                std::string(kind) + "'");
   Tensor t = square(dim);
   for (int64_t i = 0; i < dim; ++i) set(t, i, i, 1);
   return t;
@@ -248,7 +261,7 @@ std::vector<Axis> tq_cache_axes(std::initializer_list<Axis> own) {
       {"page", "16", "tokens of a block"},
       {"quant", "4bit_nc", "k8v4, k8v3, 4bit_nc, k3v4_nc, 3bit_nc, 4bit_raw, k3v4_raw, 3bit_raw"},
       {"flavour", "e4m3fn", "of fp8 keys: e4m3fn, e4m3fnuz, e4b15"},
-      {"rotation", "orthogonal", "Pi: hadamard, orthogonal, identity"},
+      {"rotation", "orthogonal", "Pi: hadamard, exchanged (two rows of it), orthogonal, identity"},
       {"table", "shuffled", "physical blocks: shuffled, identity, reversed, stride0"},
       {"layout", "separate", "of the cache: separate, head_major, padded"},
       {"slot_pad", "0", "bytes a slot is larger than needed"},
@@ -269,7 +282,7 @@ std::vector<int64_t> tq_lengths(const Axes& axes, const Random& random) {
 TqCodebook tq_codebook(const Axes& axes) {
   return {tq_preset(axes.word("quant")), axes.integer("dim", 1, 4096),
           axes.word("flavour", {"e4m3fn", "e4m3fnuz", "e4b15"}),
-          axes.word("rotation", {"hadamard", "orthogonal", "identity"})};
+          axes.word("rotation", {"hadamard", "exchanged", "orthogonal", "identity"})};
 }
 
 TqCacheShape tq_cache_shape(const Axes& axes, const Random& random) {
