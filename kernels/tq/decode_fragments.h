@@ -269,4 +269,37 @@ class ValueWords {
   uint32_t even_, odd_, even_high_, odd_high_, low_, high_;
 };
 
+// The same for 4-bit codes of 128 dimensions where all tokens begin at the same place within a word
+// of four bytes: words in memory serve in either case. If the codes begin in the middle of one, a
+// lane's fields are those of four dimensions before, and the first lane's lower half, which would
+// be no code, comes from the word that holds the last codes.
+class TurnedValueWords {
+ public:
+  TurnedValueWords() = default;
+  DEVICE_FUNCTION TurnedValueWords(uint32_t even, uint32_t odd, int group) {
+    turned_ = even & 2;
+    even_ = even - turned_ + static_cast<uint32_t>(4 * group);
+    to_odd_ = odd - even;
+    low_ = even_ + (group == 0 ? 32 * turned_ : 0);
+  }
+  DEVICE_FUNCTION int turned() const { return static_cast<int>(turned_); }  // bytes
+
+  DEVICE_FUNCTION void load(SharedAddress tile, uint32_t (&fields)[20]) const {
+    using device::load_shared4;
+    using device::permute_bytes;
+    const SharedAddress even = tile + even_, odd = even + to_odd_, low = tile + low_;
+    DEVICE_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t x = load_shared4(even + 32 * i), y = load_shared4(odd + 32 * i);
+      const uint32_t x_low = i == 0 ? load_shared4(low) : x;
+      const uint32_t y_low = i == 0 ? load_shared4(low + to_odd_) : y;
+      nibbles(permute_bytes(x_low, y_low, kLowHalves), fields + 8 * i);
+      nibbles(permute_bytes(x, y, kHighHalves), fields + 8 * i + 4);
+    }
+  }
+
+ private:
+  uint32_t even_, to_odd_, low_, turned_;
+};
+
 }  // namespace tq

@@ -74,12 +74,16 @@ DEVICE_FUNCTION float unit_for(float scale) {
   return kMostWeight * inverse_of_power(device::bit_cast<float>(power));
 }
 
-template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
+// kEven: from token to token it is a multiple of four bytes.
+template <int kKeyBits, int kValueBits, int kDim, bool kPacked, bool kEven = false>
 struct TileMath {
   static constexpr int kSteps = kDim / 16;
   static constexpr int kQueryRegisters = kPacked ? 2 : 4;
   static constexpr int kTiles = kPacked ? 2 : 1;  // that a wave takes at once
+  static constexpr bool kTurned = kEven && kDim == 128 && kValueBits == 4 && kKeyBits != 8;
   using State = Attention<kDim>;
+  using Values =
+      std::conditional_t<kTurned, TurnedValueWords, ValueWords<kValueBits, kDim, kKeyBits == 8>>;
 
   uint32_t query[kSteps][kQueryRegisters];
   float gain[2];  // of the lane's columns
@@ -95,10 +99,15 @@ struct TileMath {
     const auto even =
         static_cast<uint32_t>(kv_head * p.tile.head_stride + 2 * member * p.tile.token_stride +
                               p.format.value_at + 16 * kValueBits * half);
-    values_ = ValueWords<kValueBits, kDim, kKeyBits == 8>(
-        even, even + static_cast<uint32_t>(p.tile.token_stride), group);
+    values_ = Values(even, even + static_cast<uint32_t>(p.tile.token_stride), group);
   }
   DEVICE_FUNCTION int half() const { return half_; }
+  // The dimension of a lane's field.
+  DEVICE_FUNCTION int value_dim(int group, int field) const {
+    const int d = field_dim<kValueBits, kDim>(group, field);
+    if constexpr (kTurned) return (d - 2 * values_.turned()) & (kDim - 1);
+    return d;
+  }
 
   // Which of two tiles a lane has the weights of: columns 4 ... 7 of the products, which hold what
   // is left of the queries of columns 0 ... 3, have no other use.
@@ -356,7 +365,7 @@ struct TileMath {
   int half_;  // of the dimensions
   uint32_t slot_at_;
   KeyWords<kKeyBits, kDim> keys_;
-  ValueWords<kValueBits, kDim, kKeyBits == 8> values_;
+  Values values_;
 };
 
 }  // namespace tq

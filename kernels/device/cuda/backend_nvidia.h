@@ -245,6 +245,16 @@ DEVICE_FUNCTION Words4 load_shared16(SharedAddress a) {
   return w;
 }
 
+// One more in a counter in shared memory: what it was.
+DEVICE_FUNCTION uint32_t count_in(uint32_t* shared) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "r"(shared_address(shared))
+               : "memory");
+  return before;
+}
+
 // Bulk copies. Nothing of this below sm_90: host code asks device::copies_in_bulk().
 struct BulkBarrier {
   uint64_t state;

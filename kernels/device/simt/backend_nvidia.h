@@ -216,6 +216,10 @@ inline Words4 load_shared16(SharedAddress a, Site site = Site::current()) {
   return load_shared<Words4>(a, site);
 }
 
+inline uint32_t count_in(uint32_t* shared) {
+  return __atomic_fetch_add(shared, 1u, __ATOMIC_ACQ_REL);
+}
+
 // Bulk copies: the target is 0xff until a wait covers the copy; only then is the source read.
 using BulkBarrier = simt::BulkBarrier;
 inline BulkBarrier* barrier_at(SharedAddress a) { return reinterpret_cast<BulkBarrier*>(a); }
