@@ -16,6 +16,10 @@
 
 namespace tq {
 
+// Where a lane is in a fragment. (Divisions of an int cost four instructions.)
+DEVICE_FUNCTION int lane_group() { return device::lane() >> 2; }
+DEVICE_FUNCTION int lane_member() { return device::lane() & 3; }
+
 inline constexpr int kSteps16 = 16;  // dimensions of a matrix instruction's k
 
 // Where a dimension of keys and queries lies: member of the lane, pair within it, half of the pair.
@@ -88,7 +92,7 @@ class KeyWords {
 
   DEVICE_FUNCTION void load(SharedAddress tile, uint32_t (&w)[kWords]) const {
     if constexpr (!kWhole) {
-      load_bits<kKeyBits * kDim / 4>(tile + at_, kKeyBits * kDim / 4 * (device::lane() % 4), w);
+      load_bits<kKeyBits * kDim / 4>(tile + at_, kKeyBits * kDim / 4 * (lane_member()), w);
     } else if constexpr (kKeyBits == 3) {
       uint32_t low = device::load_shared4(tile + at_);
       DEVICE_UNROLL
@@ -236,7 +240,7 @@ class ValueWords {
       }
     } else {
       constexpr int kBits = kValueBits * kDim / 8;  // at most 48
-      const int group = device::lane() / 4;
+      const int group = lane_group();
       uint32_t a[2], b[2];
       if constexpr (kDim == 128) {
         const uint32_t at = static_cast<uint32_t>(6 * group);

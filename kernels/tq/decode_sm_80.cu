@@ -109,8 +109,8 @@ Plan plan_of(const Args& a) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int64_t page = cache.size(1), slot = cache.size(3);
   const int64_t capacity = a.tensor("block_table").size(1) * page;
-  // Found by random cases on an H200 (key_scale=30, up to 2.6 times the bound): sums of tensor cores are cut, which only
-  // f32 outputs are exact enough to show where a few large scores decide.
+  // Found by random cases on an H200 (key_scale=30, up to 2.6 times the bound): sums of tensor
+  // cores are cut, which only f32 outputs are exact enough to show where a few large scores decide.
   supported(q.dtype() != TK_F32, "f32 asks for more than sums of tensor cores hold");
   supported(
       q.size(2) == 64 || q.size(2) == 80 || q.size(2) == 96 || q.size(2) == 128 || q.size(2) == 256,
@@ -150,7 +150,8 @@ Plan plan_of(const Args& a) {
   supported(room, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
                       " bytes do not fit shared memory");
   const int stage_tiles = p.wave_tiles * p.depth;
-  p.bulk = p.bulk && stage_tiles <= kMostBulkTiles && (p.columns != 4 || p.depth == 2);
+  p.bulk = p.bulk && stage_tiles <= kMostBulkTiles && p.wave_tiles * p.head_tiles == kWaves &&
+           (p.columns != 4 || p.depth == 2);
   p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
   return p;
 }
@@ -200,7 +201,8 @@ void with_instance(const Plan& p, F f) {
       constexpr std::true_type yes;
       constexpr std::false_type no;
       if constexpr (dim() == 128) {
-        if (p.bulk) return p.columns == 4 ? f(key, value, dim, four, yes) : f(key, value, dim, eight, yes);
+        if (p.bulk)
+          return p.columns == 4 ? f(key, value, dim, four, yes) : f(key, value, dim, eight, yes);
       }
       if constexpr (dim() >= 128) {
         if (p.columns == 4) return f(key, value, dim, four, no);

@@ -95,7 +95,7 @@ class Stream {
     uint8_t* const table =
         shared_ + (static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1));
     const SharedAddress lane_table =
-        device::shared_address(table + device::lane() % kPairLanes * kPairBytes);
+        device::shared_address(table + (device::lane() & (kPairLanes - 1)) * kPairBytes);
     float key_constant = p_.fp8_factor;
     if constexpr (kBulk) {
       const Ring ring(p_, slots, batches, ahead, device::shared_address(shared_ + p_.ring_at));
@@ -177,11 +177,10 @@ class Stream {
     return p_.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
   }
 
-  // The stages of a block by bulk copies.
+  // The stages of a block by bulk copies. All waves have tiles.
   DEVICE_FUNCTION void go(const Ring& ring, const Planner& planner, int stages,
                           SharedAddress lane_table, float key_constant) {
     static_assert(!kBulk || !(kWide || kHalves));
-    const bool busy = own_->wave_tile < p_.wave_tiles;
     const auto next = static_cast<uint32_t>(p_.wave_tiles * p_.tile.bytes);  // tile of the wave
     int slot = 0;
     uint32_t parity = 0;
@@ -193,24 +192,22 @@ class Stream {
         if (i > 0) finish(i);
         begin_segment({stage.row, stage.first, stage.first - i, stage.stages});
       }
-      if (busy) {
-        const SharedAddress tile = ring.address(slot) + static_cast<uint32_t>(own_->tile_at);
-        if constexpr (Math::kTiles == 2) {  // a stage has two tiles of a wave
-          int live[2] = {kTileTokens, kTileTokens};
-          if (flags & kRaggedStage) {
-            live[0] = stage.live[own_->wave_tile];
-            live[1] = stage.live[own_->wave_tile + p_.wave_tiles];
-          }
-          const SharedAddress tiles[2] = {tile, tile + next};
+      const SharedAddress tile = ring.address(slot) + static_cast<uint32_t>(own_->tile_at);
+      if constexpr (Math::kTiles == 2) {  // a stage has two tiles of a wave
+        int live[2] = {kTileTokens, kTileTokens};
+        if (flags & kRaggedStage) {
+          live[0] = stage.live[own_->wave_tile];
+          live[1] = stage.live[own_->wave_tile + p_.wave_tiles];
+        }
+        const SharedAddress tiles[2] = {tile, tile + next};
+        attend(i, tiles, live, lane_table, key_constant);
+      } else {
+        DEVICE_ROLLED
+        for (int d = 0; d < p_.depth; ++d) {
+          int live[1] = {kTileTokens};
+          if (flags & kRaggedStage) live[0] = stage.live[own_->wave_tile + d * p_.wave_tiles];
+          const SharedAddress tiles[1] = {tile + static_cast<uint32_t>(d) * next};
           attend(i, tiles, live, lane_table, key_constant);
-        } else {
-          DEVICE_ROLLED
-          for (int d = 0; d < p_.depth; ++d) {
-            int live[1] = {kTileTokens};
-            if (flags & kRaggedStage) live[0] = stage.live[own_->wave_tile + d * p_.wave_tiles];
-            const SharedAddress tiles[1] = {tile + static_cast<uint32_t>(d) * next};
-            attend(i, tiles, live, lane_table, key_constant);
-          }
         }
       }
       ring.leave(slot, i, planner, stages);
@@ -323,7 +320,7 @@ class Stream {
     merge_tiles();
     if constexpr (kWide) math_.join_sums(state_);
     if (own_->wave_tile != 0) return;
-    const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    const int group = lane_group(), member = lane_member();
     const bool whole = s.first == 0 && s.last == s.stages;
     const int64_t slot = whole ? int64_t{2} * p_.schedule.parts + s.row
                                : int64_t{2} * device::block_x() + (s.first == 0);

@@ -91,7 +91,7 @@ struct TileMath {
   // Where the lane's bytes lie in a tile: key codes and scale of token `group`, value codes of
   // tokens 2 * member and the next. 8 tokens further all lie alike.
   DEVICE_FUNCTION void place(const StreamParams& p, int kv_head, int half) {
-    const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    const int group = lane_group(), member = lane_member();
     half_ = half;
     slot_at_ = static_cast<uint32_t>(kv_head * p.tile.head_stride + group * p.tile.token_stride);
     keys_ =
@@ -111,7 +111,7 @@ struct TileMath {
 
   // Which of two tiles a lane has the weights of: columns 4 ... 7 of the products, which hold what
   // is left of the queries of columns 0 ... 3, have no other use.
-  DEVICE_FUNCTION static int own_tile() { return kPacked ? device::lane() % 4 / 2 : 0; }
+  DEVICE_FUNCTION static int own_tile() { return kPacked ? lane_member() >> 1 : 0; }
 
   DEVICE_FUNCTION void load_queries(const StreamParams& p, int64_t tile) {
     const int lane = device::lane(), columns = kPacked ? 4 : 8;
@@ -128,7 +128,8 @@ struct TileMath {
       for (int r = 0; r < kQueryRegisters; ++r) query[s][r] = own.r[r];
     }
     DEVICE_UNROLL
-    for (int c = 0; c < 2; ++c) gain[c] = p.gains[tile * columns + (lane % 4 * 2 + c) % columns];
+    for (int c = 0; c < 2; ++c)
+      gain[c] = p.gains[tile * columns + (lane_member() * 2 + c) % columns];
   }
 
   // Dot products of the tiles' tokens with the queries, and for norm correction the squares of the
@@ -197,7 +198,7 @@ struct TileMath {
   DEVICE_FUNCTION void centroid_products(SharedAddress codes0, SharedAddress codes8,
                                          SharedAddress lane_table, float (&sums)[4],
                                          float* squares) const {
-    const int group = device::lane() / 4;
+    const int group = lane_group();
     float d[2][4] = {}, n[2][2][4] = {};
     uint32_t w[2][KeyWords<kKeyBits, kDim>::kWords];
     device::Words2 x[2], y[2];
@@ -227,10 +228,10 @@ struct TileMath {
         }
       }
     }
-    const int diagonal = group * 4 + group / 2;  // the lane that holds column `group`
+    const int diagonal = group * 4 + (group >> 1);  // the lane that holds column `group`
     DEVICE_UNROLL
     for (int e = 0; e < 2; ++e) {
-      const int i = group % 2;
+      const int i = group & 1;
       const float high = i ? n[e][0][1] + n[e][1][1] : n[e][0][0] + n[e][1][0];
       const float low = i ? n[e][0][3] + n[e][1][3] : n[e][0][2] + n[e][1][2];
       squares[e] = device::shuffle(device::fma(2, low, high), diagonal);
@@ -265,7 +266,7 @@ struct TileMath {
   DEVICE_FUNCTION void attend(const StreamParams& p, const SharedAddress (&tiles)[kTiles],
                               int tokens, bool whole, float (&s)[4], const float (&squares)[2],
                               float key_constant, State& state) const {
-    const int group = device::lane() / 4;
+    const int group = lane_group();
     const SharedAddress slot0 = (own_tile() ? tiles[kTiles - 1] : tiles[0]) + slot_at_;
     const SharedAddress slot8 = slot0 + static_cast<uint32_t>(8 * p.tile.token_stride);
     float scale0 = load_half(slot0 + p.format.scale_at),
