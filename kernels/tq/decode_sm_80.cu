@@ -173,6 +173,11 @@ Workspace carve(const Plan& p, device::Carver& carver) {
   return w;
 }
 
+// Of a slot without padding.
+constexpr int slot_bytes(int key_bits, int value_bits, int dim) {
+  return key_bits * dim / 8 + (key_bits == 8 ? 0 : 2) + value_bits * dim / 8 + 4;
+}
+
 // f(head_dim as a constant).
 template <class F>
 void with_dim(int head_dim, F f) {
@@ -190,7 +195,7 @@ void with_dim(int head_dim, F f) {
   }
 }
 
-// The instance of a call: f(key bits, value bits, dimensions, columns, bulk) as constants.
+// The instance of a call: f(key bits, value bits, dimensions, columns, stride) as constants.
 template <class F>
 void with_instance(const Plan& p, F f) {
   const auto with_bits = [&](auto key, auto value) {
@@ -198,19 +203,22 @@ void with_instance(const Plan& p, F f) {
       constexpr std::integral_constant<int, 4> four;
       constexpr std::integral_constant<int, 8> eight;
       constexpr std::integral_constant<int, 16> sixteen;
-      constexpr std::true_type yes;
-      constexpr std::false_type no;
+      constexpr std::integral_constant<int, kAnyStride> any;
+      constexpr std::integral_constant<int, kEvenStride> even;
       if constexpr (dim() == 128) {
-        if (p.bulk)
-          return p.columns == 4 ? f(key, value, dim, four, yes) : f(key, value, dim, eight, yes);
+        constexpr std::integral_constant<int, 8 * slot_bytes(key(), value(), 128)> of_eight;
+        if (p.bulk && p.columns == 4 && p.kv_heads == 8 && p.tile.token_stride == of_eight())
+          return f(key, value, dim, four, of_eight);
+        if (p.bulk && p.columns == 4) return f(key, value, dim, four, even);
+        if (p.bulk) return f(key, value, dim, eight, even);
       }
       if constexpr (dim() >= 128) {
-        if (p.columns == 4) return f(key, value, dim, four, no);
+        if (p.columns == 4) return f(key, value, dim, four, any);
       }
       if constexpr (dim() == kWideDim && key() != 8) {
-        if (p.columns == 16) return f(key, value, dim, sixteen, no);
+        if (p.columns == 16) return f(key, value, dim, sixteen, any);
       }
-      f(key, value, dim, eight, no);
+      f(key, value, dim, eight, any);
     });
   };
   constexpr std::integral_constant<int, 3> k3;
@@ -303,8 +311,8 @@ struct DecodeSm80 {
     s.scores_at = plan.scores_at;
     s.queries_at = plan.queries_at;
     s.ring_at = plan.ring_at;
-    with_instance(plan, [&](auto key, auto value, auto dim, auto columns, auto bulk) {
-      device::launch_overlapping(decode_stream<key(), value(), dim(), columns(), bulk()>,
+    with_instance(plan, [&](auto key, auto value, auto dim, auto columns, auto stride) {
+      device::launch_overlapping(decode_stream<key(), value(), dim(), columns(), stride()>,
                                  device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1},
                                  kStreamThreads, static_cast<size_t>(plan.shared_bytes),
                                  call.stream, s);

@@ -55,14 +55,16 @@ struct WaveState {
 };
 
 // kColumns: of a fragment of queries; 16: decode_wide.h. Of 256 dimensions two waves take half
-// each. kBulk: stages come by bulk copies (decode_ring.h).
-template <int kKeyBits, int kValueBits, int kDim, int kColumns, bool kBulk>
+// each. Unless kStride is kAnyStride (decode_tile.h) stages come by bulk
+// copies (decode_ring.h).
+template <int kKeyBits, int kValueBits, int kDim, int kColumns, int kStride>
 class Stream {
   static constexpr bool kWide = kColumns == kWideColumns, kPacked = kColumns == 4;
+  static constexpr bool kBulk = kStride != kAnyStride;
   static constexpr bool kHalves = kDim == kWideDim && !kWide;
   static constexpr int kWaveDim = wave_dim(kDim), kSharers = kDim / kWaveDim;  // of a head
   using Math = std::conditional_t<kWide, WideMath<kKeyBits, kValueBits>,
-                                  TileMath<kKeyBits, kValueBits, kWaveDim, kPacked, kBulk>>;
+                                  TileMath<kKeyBits, kValueBits, kWaveDim, kPacked, kStride>>;
   using State = typename Math::State;
 
  public:
@@ -181,7 +183,9 @@ class Stream {
   DEVICE_FUNCTION void go(const Ring& ring, const Planner& planner, int stages,
                           SharedAddress lane_table, float key_constant) {
     static_assert(!kBulk || !(kWide || kHalves));
-    const auto next = static_cast<uint32_t>(p_.wave_tiles * p_.tile.bytes);  // tile of the wave
+    // From a tile of the wave to the next. With a stride, a stage has one beside each other.
+    const auto next =
+        static_cast<uint32_t>(kStride > 0 ? kTileTokens * kStride : p_.wave_tiles * p_.tile.bytes);
     int slot = 0;
     uint32_t parity = 0;
     DEVICE_ROLLED
@@ -432,17 +436,17 @@ class Stream {
   Math math_;
 };
 
-template <int kKeyBits, int kValueBits, int kDim, int kColumns, bool kBulk>
+template <int kKeyBits, int kValueBits, int kDim, int kColumns, int kStride>
 DEVICE_KERNEL_BLOCKS(kStreamThreads, stream_blocks(kColumns))
 decode_stream(StreamParams p) {
   DEVICE_SHARED(Batch, batches, kBatches);
   DEVICE_SHARED(WaveState, waves, kWaves);
   DEVICE_SHARED(int, next_ids, device::kWave);
-  DEVICE_SHARED(StageSlot, slots, kBulk ? kMostRing : 1);
+  DEVICE_SHARED(StageSlot, slots, kStride != kAnyStride ? kMostRing : 1);
   DEVICE_SHARED(Cursor, ahead, 1);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
-  Stream<kKeyBits, kValueBits, kDim, kColumns, kBulk>(p, device::data(shared),
-                                                      device::data(waves) + device::wave())
+  Stream<kKeyBits, kValueBits, kDim, kColumns, kStride>(p, device::data(shared),
+                                                        device::data(waves) + device::wave())
       .run(device::data(batches), device::data(next_ids), device::data(slots), device::data(ahead));
 }
 

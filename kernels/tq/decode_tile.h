@@ -74,16 +74,18 @@ DEVICE_FUNCTION float unit_for(float scale) {
   return kMostWeight * inverse_of_power(device::bit_cast<float>(power));
 }
 
-// kEven: from token to token it is a multiple of four bytes.
-template <int kKeyBits, int kValueBits, int kDim, bool kPacked, bool kEven = false>
+// kStride: bytes from token to token, a multiple of four; kAnyStride: any, kEvenStride: of four.
+inline constexpr int kAnyStride = -1, kEvenStride = 0;
+template <int kKeyBits, int kValueBits, int kDim, bool kPacked, int kStride = kAnyStride>
 struct TileMath {
   static constexpr int kSteps = kDim / 16;
   static constexpr int kQueryRegisters = kPacked ? 2 : 4;
   static constexpr int kTiles = kPacked ? 2 : 1;  // that a wave takes at once
-  static constexpr bool kTurned = kEven && kDim == 128 && kValueBits == 4 && kKeyBits != 8;
+  static constexpr bool kEven =
+      kStride != kAnyStride && kDim == 128 && (kValueBits == 3 || kKeyBits != 8);
   using State = Attention<kDim>;
-  using Values =
-      std::conditional_t<kTurned, TurnedValueWords, ValueWords<kValueBits, kDim, kKeyBits == 8>>;
+  using Values = std::conditional_t<kEven, EvenValueWords<kValueBits>,
+                                    ValueWords<kValueBits, kDim, kKeyBits == 8>>;
 
   uint32_t query[kSteps][kQueryRegisters];
   float gain[2];  // of the lane's columns
@@ -93,19 +95,22 @@ struct TileMath {
   DEVICE_FUNCTION void place(const StreamParams& p, int kv_head, int half) {
     const int group = lane_group(), member = lane_member();
     half_ = half;
-    slot_at_ = static_cast<uint32_t>(kv_head * p.tile.head_stride + group * p.tile.token_stride);
+    const auto head = static_cast<uint32_t>(kv_head * p.tile.head_stride);
+    slot_at_ = head + static_cast<uint32_t>(group) * stride_of(p);
     keys_ =
         KeyWords<kKeyBits, kDim>(slot_at_ + static_cast<uint32_t>(16 * kKeyBits * half), member);
-    const auto even =
-        static_cast<uint32_t>(kv_head * p.tile.head_stride + 2 * member * p.tile.token_stride +
-                              p.format.value_at + 16 * kValueBits * half);
-    values_ = Values(even, even + static_cast<uint32_t>(p.tile.token_stride), group);
+    const uint32_t even = head + static_cast<uint32_t>(2 * member) * stride_of(p) +
+                          static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half);
+    if constexpr (kEven)
+      values_ = Values(even, group);
+    else
+      values_ = Values(even, even + stride_of(p), group);
   }
   DEVICE_FUNCTION int half() const { return half_; }
   // The dimension of a lane's field.
   DEVICE_FUNCTION int value_dim(int group, int field) const {
     const int d = field_dim<kValueBits, kDim>(group, field);
-    if constexpr (kTurned) return (d - 2 * values_.turned()) & (kDim - 1);
+    if constexpr (kEven) return (d - values_.turned()) & (kDim - 1);
     return d;
   }
 
@@ -142,7 +147,7 @@ struct TileMath {
     SharedAddress codes[kEights];  // of tokens group and group + 8 of each tile
     DEVICE_UNROLL
     for (int e = 0; e < kEights; ++e)
-      codes[e] = tiles[e / 2] + static_cast<uint32_t>(e % 2 * 8 * p.tile.token_stride);
+      codes[e] = tiles[e / 2] + static_cast<uint32_t>(e % 2) * 8 * stride_of(p);
     float sums[kTiles][4], keys[kEights];  // keys: squares
     if constexpr (kKeyBits == 8) {
       float d[kTiles][kSums][4] = {};
@@ -268,7 +273,7 @@ struct TileMath {
                               float key_constant, State& state) const {
     const int group = lane_group();
     const SharedAddress slot0 = (own_tile() ? tiles[kTiles - 1] : tiles[0]) + slot_at_;
-    const SharedAddress slot8 = slot0 + static_cast<uint32_t>(8 * p.tile.token_stride);
+    const SharedAddress slot8 = slot0 + 8 * stride_of(p);
     float scale0 = load_half(slot0 + p.format.scale_at),
           zero0 = load_half(slot0 + p.format.zero_at);
     float scale8 = load_half(slot8 + p.format.scale_at),
@@ -352,8 +357,13 @@ struct TileMath {
                                        State& state) const {
     using device::f16;
     uint32_t x0[20], x8[20];
-    values_.load(tile, x0);
-    values_.load(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
+    if constexpr (kEven) {
+      values_.load(tile, 0, stride_of(p), x0);
+      values_.load(tile, 8 * stride_of(p), stride_of(p), x8);
+    } else {
+      values_.load(tile, x0);
+      values_.load(tile + 8 * stride_of(p), x8);
+    }
     DEVICE_UNROLL
     for (int m = 0; m < State::kMatrices; ++m) {
       const uint32_t a[4] = {x0[2 * m], x0[2 * m + 1], x8[2 * m], x8[2 * m + 1]};
@@ -363,6 +373,10 @@ struct TileMath {
   }
 
  private:
+  DEVICE_FUNCTION static uint32_t stride_of(const StreamParams& p) {
+    return static_cast<uint32_t>(kStride > 0 ? kStride : p.tile.token_stride);
+  }
+
   int half_;  // of the dimensions
   uint32_t slot_at_;
   KeyWords<kKeyBits, kDim> keys_;
