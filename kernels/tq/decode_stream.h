@@ -186,8 +186,12 @@ class Stream {
     // From a tile of the wave to the next. With a stride, a stage has one beside each other.
     const auto next =
         static_cast<uint32_t>(kStride > 0 ? kTileTokens * kStride : p_.wave_tiles * p_.tile.bytes);
+    // The same of stages.
+    const auto next_stage = static_cast<uint32_t>(
+        kStride > 0 ? 2 * kTileTokens * kStride : p_.schedule.stage_tiles * p_.tile.bytes);
     int slot = 0;
     uint32_t parity = 0;
+    SharedAddress tile = ring.address(0) + static_cast<uint32_t>(own_->tile_at);
     DEVICE_ROLLED
     for (int i = 0; i < stages; ++i) {
       const StageSlot& stage = ring.wait(slot, parity);
@@ -196,7 +200,6 @@ class Stream {
         if (i > 0) finish(i);
         begin_segment({stage.row, stage.first, stage.first - i, stage.stages});
       }
-      const SharedAddress tile = ring.address(slot) + static_cast<uint32_t>(own_->tile_at);
       if constexpr (Math::kTiles == 2) {  // a stage has two tiles of a wave
         int live[2] = {kTileTokens, kTileTokens};
         if (flags & kRaggedStage) {
@@ -215,8 +218,11 @@ class Stream {
         }
       }
       ring.leave(slot, i, planner, stages);
-      slot += 1;
-      if (slot == p_.ring) slot = 0, parity ^= 1;
+      slot += 1, tile += next_stage;
+      if (slot == p_.ring) {
+        slot = 0, parity ^= 1;
+        tile = ring.address(0) + static_cast<uint32_t>(own_->tile_at);
+      }
     }
     finish(stages);
   }

@@ -204,7 +204,7 @@ struct TileMath {
                                          SharedAddress lane_table, float (&sums)[4],
                                          float* squares) const {
     const int group = lane_group();
-    float d[2][4] = {}, n[2][2][4] = {};
+    float d[2][4] = {}, n[2][4] = {};
     uint32_t w[2][KeyWords<kKeyBits, kDim>::kWords];
     device::Words2 x[2], y[2];
     keys_.load(codes0, w[0]), keys_.load(codes8, w[1]);
@@ -225,8 +225,8 @@ struct TileMath {
         }
         const uint32_t b[2] = {query[k][0], query[k][1]};
         device::multiply_16x8x16<device::f16>(d[e], a, b);
-        device::multiply_16x8x8(n[e][0], own, own[0]);
-        device::multiply_16x8x8(n[e][1], next, next[0]);
+        device::multiply_16x8x8(n[e], own, own[0]);
+        device::multiply_16x8x8(n[e], next, next[0]);
         if constexpr (!kPacked) {
           const uint32_t rest[2] = {query[k][2], query[k][3]};
           device::multiply_16x8x16<device::f16>(d[e], a, rest);
@@ -237,8 +237,7 @@ struct TileMath {
     DEVICE_UNROLL
     for (int e = 0; e < 2; ++e) {
       const int i = group & 1;
-      const float high = i ? n[e][0][1] + n[e][1][1] : n[e][0][0] + n[e][1][0];
-      const float low = i ? n[e][0][3] + n[e][1][3] : n[e][0][2] + n[e][1][2];
+      const float high = i ? n[e][1] : n[e][0], low = i ? n[e][3] : n[e][2];
       squares[e] = device::shuffle(device::fma(2, low, high), diagonal);
       sums[2 * e] = d[e][0] + d[e][2];
       sums[2 * e + 1] = d[e][1] + d[e][3];
