@@ -87,7 +87,10 @@ class KeyWords {
   DEVICE_FUNCTION KeyWords(uint32_t codes, int member) {
     at_ = codes;
     if (kWhole) at_ += static_cast<uint32_t>(member * (kKeyBits == 3 ? 4 * kWords : 4));
-    if (kWhole) shift_ = (at_ & 2) * 8, at_ &= ~uint32_t{3};
+    if (kWhole) {
+      shift_ = device::keep_whole((at_ & 2) * 8);
+      at_ = device::keep_whole(at_ & ~uint32_t{3});
+    }
   }
 
   DEVICE_FUNCTION void load(SharedAddress tile, uint32_t (&w)[kWords]) const {
@@ -298,11 +301,12 @@ class EvenValueWords {
     if constexpr (kValueBits == 4) {
       off_ = codes & 2;
       at_ = codes - off_ + own;
-      low_ = at_ + (group == 0 ? 32 * off_ : 0);
+      low_ = device::keep_whole(at_ + (group == 0 ? 32 * off_ : 0));
     } else {
       off_ = (codes + own) & 2;
       at_ = codes + own - off_;
     }
+    at_ = device::keep_whole(at_);
   }
   // What field_dim() is too high by.
   DEVICE_FUNCTION int turned() const { return kValueBits == 4 ? 2 * static_cast<int>(off_) : 0; }

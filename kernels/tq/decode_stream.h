@@ -96,8 +96,8 @@ class Stream {
     constexpr int kAlignment = pair_table_alignment(kKeyBits);
     uint8_t* const table =
         shared_ + (static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1));
-    const SharedAddress lane_table =
-        device::shared_address(table + (device::lane() & (kPairLanes - 1)) * kPairBytes);
+    const SharedAddress lane_table = device::keep_whole(
+        device::shared_address(table + (device::lane() & (kPairLanes - 1)) * kPairBytes));
     float key_constant = p_.fp8_factor;
     if constexpr (kBulk) {
       const Ring ring(p_, slots, batches, ahead, device::shared_address(shared_ + p_.ring_at));

@@ -159,6 +159,12 @@ DEVICE_FUNCTION const T* keep_whole(const T* pointer) {
   return pointer;
 }
 
+// A number that stays in a register, where the compiler would work it out again at each use.
+DEVICE_FUNCTION uint32_t keep_whole(uint32_t x) {
+  asm("" : "+r"(x));
+  return x;
+}
+
 // Memory. Shared addresses are 32 bits and may be put together with OR; a pointer would be taken
 // apart and added up again.
 struct Words2 {

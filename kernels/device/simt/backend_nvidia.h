@@ -22,6 +22,12 @@ const T* keep_whole(const T* pointer) {
   return pointer;
 }
 
+template <class T>
+  requires std::is_unsigned_v<T>
+T keep_whole(T x) {
+  return x;
+}
+
 // Matrices.
 template <class T>
 void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],

@@ -53,10 +53,10 @@ struct Lane : LanePosition {
 
 struct Wave {
   int index = 0;
-  uint64_t full = 0;     // all its lanes
-  uint64_t ready = 0;    // lanes that can run
-  uint64_t arrived = 0;  // lanes that wait in `op`
-  uint64_t left = 0;     // lanes that ended the kernel
+  uint64_t full = 0;        // all its lanes
+  uint64_t ready = 0;       // lanes that can run
+  uint64_t arrived = 0;     // lanes that wait in `op`
+  uint64_t left = 0;        // lanes that ended the kernel
   uint64_t for_copies = 0;  // lanes that wait for bulk copies
   Collective op = Collective::none;
   Site site;
