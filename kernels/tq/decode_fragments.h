@@ -16,6 +16,10 @@
 
 namespace tq {
 
+// Where a lane is in a fragment. (Divisions of an int cost four instructions.)
+DEVICE_FUNCTION int lane_group() { return device::lane() >> 2; }
+DEVICE_FUNCTION int lane_member() { return device::lane() & 3; }
+
 inline constexpr int kSteps16 = 16;  // dimensions of a matrix instruction's k
 
 // Where a dimension of keys and queries lies: member of the lane, pair within it, half of the pair.
@@ -83,12 +87,15 @@ class KeyWords {
   DEVICE_FUNCTION KeyWords(uint32_t codes, int member) {
     at_ = codes;
     if (kWhole) at_ += static_cast<uint32_t>(member * (kKeyBits == 3 ? 4 * kWords : 4));
-    if (kWhole) shift_ = (at_ & 2) * 8, at_ &= ~uint32_t{3};
+    if (kWhole) {
+      shift_ = device::keep_whole((at_ & 2) * 8);
+      at_ = device::keep_whole(at_ & ~uint32_t{3});
+    }
   }
 
   DEVICE_FUNCTION void load(SharedAddress tile, uint32_t (&w)[kWords]) const {
     if constexpr (!kWhole) {
-      load_bits<kKeyBits * kDim / 4>(tile + at_, kKeyBits * kDim / 4 * (device::lane() % 4), w);
+      load_bits<kKeyBits * kDim / 4>(tile + at_, kKeyBits * kDim / 4 * (lane_member()), w);
     } else if constexpr (kKeyBits == 3) {
       uint32_t low = device::load_shared4(tile + at_);
       DEVICE_UNROLL
@@ -192,12 +199,24 @@ DEVICE_FUNCTION void fives(uint32_t x, uint32_t* fields) {  // five 3-bit codes
 
 inline constexpr uint32_t kLowHalves = 0x5410, kHighHalves = 0x7632;
 
-DEVICE_FUNCTION void load_48_bits(SharedAddress a, uint32_t (&w)[2]) {
-  const SharedAddress down = a & ~SharedAddress{3};
-  const uint32_t x0 = device::load_shared4(down), x1 = device::load_shared4(down + 4);
-  const uint32_t shift = static_cast<uint32_t>(a & 2) * 8;
+DEVICE_FUNCTION void load_48_bits(SharedAddress word, uint32_t shift, uint32_t (&w)[2]) {
+  const uint32_t x0 = device::load_shared4(word), x1 = device::load_shared4(word + 4);
   w[0] = device::funnel_shift_right(x0, x1, shift);
   w[1] = x1 >> shift;
+}
+DEVICE_FUNCTION void load_48_bits(SharedAddress a, uint32_t (&w)[2]) {
+  load_48_bits(a & ~SharedAddress{3}, static_cast<uint32_t>(a & 2) * 8, w);
+}
+// Sixteen 3-bit codes of two tokens.
+DEVICE_FUNCTION void fifteen_and_one(const uint32_t (&a)[2], const uint32_t (&b)[2],
+                                     uint32_t* fields) {
+  fives(device::permute_bytes(a[0], b[0], kLowHalves), fields);
+  DEVICE_UNROLL
+  for (uint32_t i = 1; i < 3; ++i)
+    fives(device::permute_bytes(device::funnel_shift_right(a[0], a[1], 15 * i),
+                                device::funnel_shift_right(b[0], b[1], 15 * i), kLowHalves),
+          fields + 5 * i);
+  fields[15] = device::permute_bytes(a[1] >> 13, b[1] >> 13, kLowHalves) & 0x00070007u;
 }
 
 // A lane's fields of two tokens. For 4-bit codes of 128 dimensions a lane has the words group and
@@ -236,7 +255,7 @@ class ValueWords {
       }
     } else {
       constexpr int kBits = kValueBits * kDim / 8;  // at most 48
-      const int group = device::lane() / 4;
+      const int group = lane_group();
       uint32_t a[2], b[2];
       if constexpr (kDim == 128) {
         const uint32_t at = static_cast<uint32_t>(6 * group);
@@ -267,6 +286,58 @@ class ValueWords {
  private:
   static constexpr bool kWhole = kDim == 128 && kValueBits == 4;
   uint32_t even_, odd_, even_high_, odd_high_, low_, high_;
+};
+
+// The same for 128 dimensions where all tokens begin at the same place within a word of four bytes.
+// 4-bit codes: words in memory serve in either case. If the codes begin in the middle of one, a
+// lane's fields are those of four dimensions before, and the first lane's lower half, which would
+// be no code, comes from the word that holds the last codes.
+template <int kValueBits>
+class EvenValueWords {
+ public:
+  EvenValueWords() = default;
+  DEVICE_FUNCTION EvenValueWords(uint32_t codes, int group) {  // of a token
+    const auto own = static_cast<uint32_t>(kValueBits == 4 ? 4 * group : 6 * group);
+    if constexpr (kValueBits == 4) {
+      off_ = codes & 2;
+      at_ = codes - off_ + own;
+      low_ = device::keep_whole(at_ + (group == 0 ? 32 * off_ : 0));
+    } else {
+      off_ = (codes + own) & 2;
+      at_ = codes + own - off_;
+    }
+    at_ = device::keep_whole(at_);
+  }
+  // What field_dim() is too high by.
+  DEVICE_FUNCTION int turned() const { return kValueBits == 4 ? 2 * static_cast<int>(off_) : 0; }
+
+  // Of a token and the one `stride` bytes behind, `further` bytes behind the tile's first.
+  DEVICE_FUNCTION void load(SharedAddress tile, uint32_t further, uint32_t stride,
+                            uint32_t (&fields)[20]) const {
+    using device::load_shared4;
+    using device::permute_bytes;
+    const SharedAddress at = tile + at_;
+    if constexpr (kValueBits == 4) {
+      const SharedAddress low = tile + low_;
+      DEVICE_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) {
+        const uint32_t x = load_shared4(at + (further + 32 * i));
+        const uint32_t y = load_shared4(at + (further + stride + 32 * i));
+        const uint32_t x_low = i == 0 ? load_shared4(low + further) : x;
+        const uint32_t y_low = i == 0 ? load_shared4(low + (further + stride)) : y;
+        nibbles(permute_bytes(x_low, y_low, kLowHalves), fields + 8 * i);
+        nibbles(permute_bytes(x, y, kHighHalves), fields + 8 * i + 4);
+      }
+    } else {
+      uint32_t a[2], b[2];
+      load_48_bits(at + further, 8 * off_, a);
+      load_48_bits(at + (further + stride), 8 * off_, b);
+      fifteen_and_one(a, b, fields);
+    }
+  }
+
+ private:
+  uint32_t at_, low_, off_;
 };
 
 }  // namespace tq

@@ -17,6 +17,7 @@ struct Plan {
   int batch, query_heads, kv_heads, head_dim, group;
   int tiles, tile_heads, columns;  // decode_queries.h
   bool wide;                       // decode_wide.h
+  bool bulk;                       // decode_ring.h
   int block_tiles, head_tiles, halves, wave_tiles, depth, ring;
   int merge_at, scores_at, queries_at, ring_at, shared_bytes;
   int page, page_tiles, capacity, parts;
@@ -72,7 +73,8 @@ bool fits(Plan& p, int units) {
   p.ring = 0;
   for (int blocks = stream_blocks(p.columns); blocks >= 1 && p.ring < 2; --blocks) {
     const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
-                       static_cast<int>(kBatches * sizeof(Batch) + kWaves * sizeof(WaveState)) -
+                       static_cast<int>(kBatches * sizeof(Batch) + kWaves * sizeof(WaveState) +
+                                        (p.bulk ? kMostRing * sizeof(StageSlot) : 0)) -
                        1536;                  // the rest, and what a block costs
     const int tiles = budget / p.tile.bytes;  // that fit
     p.depth = p.wide || tiles >= 4 * p.wave_tiles ? 2 : 1;
@@ -107,8 +109,8 @@ Plan plan_of(const Args& a) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int64_t page = cache.size(1), slot = cache.size(3);
   const int64_t capacity = a.tensor("block_table").size(1) * page;
-  // Found by random cases on an H200 (key_scale=30, up to 2.6 times the bound): sums of tensor cores are cut, which only
-  // f32 outputs are exact enough to show where a few large scores decide.
+  // Found by random cases on an H200 (key_scale=30, up to 2.6 times the bound): sums of tensor
+  // cores are cut, which only f32 outputs are exact enough to show where a few large scores decide.
   supported(q.dtype() != TK_F32, "f32 asks for more than sums of tensor cores hold");
   supported(
       q.size(2) == 64 || q.size(2) == 80 || q.size(2) == 96 || q.size(2) == 128 || q.size(2) == 256,
@@ -136,6 +138,8 @@ Plan plan_of(const Args& a) {
   p.group = p.query_heads / p.kv_heads;
   p.halves = p.head_dim / wave_dim(p.head_dim);
   p.wide = p.head_dim == kWideDim && !p.format.fp8 && p.group > 8;
+  p.bulk = device::hopper_or_later() && p.head_dim == 128 && p.tile.runs == 1 &&
+           p.tile.token_stride % 4 == 0;
   bool room = share(p);
   if (!room && p.wide) {
     p.wide = false;
@@ -145,6 +149,9 @@ Plan plan_of(const Args& a) {
             "there are more KV heads than a block has waves for");
   supported(room, "two stages of " + std::to_string(p.tile.bytes * p.wave_tiles) +
                       " bytes do not fit shared memory");
+  const int stage_tiles = p.wave_tiles * p.depth;
+  p.bulk = p.bulk && stage_tiles <= kMostBulkTiles && p.wave_tiles * p.head_tiles == kWaves &&
+           (p.columns != 4 || p.depth == 2);
   p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
   return p;
 }
@@ -166,6 +173,11 @@ Workspace carve(const Plan& p, device::Carver& carver) {
   return w;
 }
 
+// Of a slot without padding.
+constexpr int slot_bytes(int key_bits, int value_bits, int dim) {
+  return key_bits * dim / 8 + (key_bits == 8 ? 0 : 2) + value_bits * dim / 8 + 4;
+}
+
 // f(head_dim as a constant).
 template <class F>
 void with_dim(int head_dim, F f) {
@@ -183,7 +195,7 @@ void with_dim(int head_dim, F f) {
   }
 }
 
-// The instance of a call: f(key bits, value bits, dimensions, columns) as constants.
+// The instance of a call: f(key bits, value bits, dimensions, columns, stride) as constants.
 template <class F>
 void with_instance(const Plan& p, F f) {
   const auto with_bits = [&](auto key, auto value) {
@@ -191,13 +203,22 @@ void with_instance(const Plan& p, F f) {
       constexpr std::integral_constant<int, 4> four;
       constexpr std::integral_constant<int, 8> eight;
       constexpr std::integral_constant<int, 16> sixteen;
+      constexpr std::integral_constant<int, kAnyStride> any;
+      constexpr std::integral_constant<int, kEvenStride> even;
+      if constexpr (dim() == 128) {
+        constexpr std::integral_constant<int, 8 * slot_bytes(key(), value(), 128)> of_eight;
+        if (p.bulk && p.columns == 4 && p.kv_heads == 8 && p.tile.token_stride == of_eight())
+          return f(key, value, dim, four, of_eight);
+        if (p.bulk && p.columns == 4) return f(key, value, dim, four, even);
+        if (p.bulk) return f(key, value, dim, eight, even);
+      }
       if constexpr (dim() >= 128) {
-        if (p.columns == 4) return f(key, value, dim, four);
+        if (p.columns == 4) return f(key, value, dim, four, any);
       }
       if constexpr (dim() == kWideDim && key() != 8) {
-        if (p.columns == 16) return f(key, value, dim, sixteen);
+        if (p.columns == 16) return f(key, value, dim, sixteen, any);
       }
-      f(key, value, dim, eight);
+      f(key, value, dim, eight, any);
     });
   };
   constexpr std::integral_constant<int, 3> k3;
@@ -290,8 +311,8 @@ struct DecodeSm80 {
     s.scores_at = plan.scores_at;
     s.queries_at = plan.queries_at;
     s.ring_at = plan.ring_at;
-    with_instance(plan, [&](auto key, auto value, auto dim, auto columns) {
-      device::launch_overlapping(decode_stream<key(), value(), dim(), columns()>,
+    with_instance(plan, [&](auto key, auto value, auto dim, auto columns, auto stride) {
+      device::launch_overlapping(decode_stream<key(), value(), dim(), columns(), stride()>,
                                  device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1},
                                  kStreamThreads, static_cast<size_t>(plan.shared_bytes),
                                  call.stream, s);

@@ -6,6 +6,7 @@
 // its output in registers until the sequence ends or the share does.
 #pragma once
 
+#include "tq/decode_ring.h"
 #include "tq/decode_tile.h"
 #include "tq/decode_wide.h"
 
@@ -39,16 +40,6 @@ DEVICE_FUNCTION float fill_pair_table(const Codebook& book, uint8_t* table) {
   return power;
 }
 
-// Which stage of the batches that lie in shared memory.
-struct Cursor {
-  int batch, stage;  // the stage within the batch
-  DEVICE_FUNCTION void advance(int stages_of_batch) {
-    stage += 1;
-    if (stage < stages_of_batch) return;
-    batch = batch + 1 == kBatches ? 0 : batch + 1;
-    stage = 0;
-  }
-};
 // The stages [first, last) of a sequence that this block has so far.
 struct Segment {
   int row = -1, first, last, stages;  // stages: of the whole sequence
@@ -64,14 +55,16 @@ struct WaveState {
 };
 
 // kColumns: of a fragment of queries; 16: decode_wide.h. Of 256 dimensions two waves take half
-// each.
-template <int kKeyBits, int kValueBits, int kDim, int kColumns>
+// each. Unless kStride is kAnyStride (decode_tile.h) stages come by bulk
+// copies (decode_ring.h).
+template <int kKeyBits, int kValueBits, int kDim, int kColumns, int kStride>
 class Stream {
   static constexpr bool kWide = kColumns == kWideColumns, kPacked = kColumns == 4;
+  static constexpr bool kBulk = kStride != kAnyStride;
   static constexpr bool kHalves = kDim == kWideDim && !kWide;
   static constexpr int kWaveDim = wave_dim(kDim), kSharers = kDim / kWaveDim;  // of a head
   using Math = std::conditional_t<kWide, WideMath<kKeyBits, kValueBits>,
-                                  TileMath<kKeyBits, kValueBits, kWaveDim, kPacked>>;
+                                  TileMath<kKeyBits, kValueBits, kWaveDim, kPacked, kStride>>;
   using State = typename Math::State;
 
  public:
@@ -90,7 +83,7 @@ class Stream {
     math_.place(p, kv_head, unit % kSharers);
   }
 
-  DEVICE_FUNCTION void run(Batch* batches, int* next_ids) {
+  DEVICE_FUNCTION void run(Batch* batches, int* next_ids, StageSlot* slots, Cursor* ahead) {
     device::allow_next();
     const Runs runs = runs_of(p_.schedule);
     const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
@@ -103,18 +96,26 @@ class Stream {
     constexpr int kAlignment = pair_table_alignment(kKeyBits);
     uint8_t* const table =
         shared_ + (static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1));
-    const SharedAddress lane_table =
-        device::shared_address(table + device::lane() % kPairLanes * kPairBytes);
+    const SharedAddress lane_table = device::keep_whole(
+        device::shared_address(table + (device::lane() & (kPairLanes - 1)) * kPairBytes));
     float key_constant = p_.fp8_factor;
+    if constexpr (kBulk) {
+      const Ring ring(p_, slots, batches, ahead, device::shared_address(shared_ + p_.ring_at));
+      if (device::wave() == 0) {
+        device::sync_wave();
+        ring.begin(planner, stages);
+      }
+      key_constant = fill_table(table);
+      device::wait_for_previous();  // for the queries
+      device::sync_block();
+      return go(ring, planner, stages, lane_table, key_constant);
+    }
 
     // Turn i attends to stage i and starts the copies of stage i + ring - 1.
     DEVICE_ROLLED
     for (int i = 1 - p_.ring; i <= stages; ++i) {
       if (i == 0) {
-        if constexpr (kKeyBits != 8) {
-          const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
-          key_constant = p_.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
-        }
+        key_constant = fill_table(table);
         device::wait_for_previous();  // for the queries
       }
       if (p_.ring == 4)
@@ -135,7 +136,8 @@ class Stream {
       if (row != own_->segment.row) {
         if (own_->segment.row >= 0) finish();
         if (i == stages) break;
-        begin_segment(row, batch);
+        const int first = batch.first + own_->now.stage;
+        begin_segment({row, first, first, batch.stages});
       }
       // Where the wave's tiles are; the second lies wave_tiles further.
       const TileInfo* const infos =
@@ -171,6 +173,60 @@ class Stream {
   }
 
  private:
+  DEVICE_FUNCTION float fill_table(uint8_t* table) const {
+    if constexpr (kKeyBits == 8) return p_.fp8_factor;
+    const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
+    return p_.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
+  }
+
+  // The stages of a block by bulk copies. All waves have tiles.
+  DEVICE_FUNCTION void go(const Ring& ring, const Planner& planner, int stages,
+                          SharedAddress lane_table, float key_constant) {
+    static_assert(!kBulk || !(kWide || kHalves));
+    // From a tile of the wave to the next. With a stride, a stage has one beside each other.
+    const auto next =
+        static_cast<uint32_t>(kStride > 0 ? kTileTokens * kStride : p_.wave_tiles * p_.tile.bytes);
+    // The same of stages.
+    const auto next_stage = static_cast<uint32_t>(
+        kStride > 0 ? 2 * kTileTokens * kStride : p_.schedule.stage_tiles * p_.tile.bytes);
+    int slot = 0;
+    uint32_t parity = 0;
+    SharedAddress tile = ring.address(0) + static_cast<uint32_t>(own_->tile_at);
+    DEVICE_ROLLED
+    for (int i = 0; i < stages; ++i) {
+      const StageSlot& stage = ring.wait(slot, parity);
+      const int flags = stage.flags;
+      if (flags & kFreshStage) {
+        if (i > 0) finish(i);
+        begin_segment({stage.row, stage.first, stage.first - i, stage.stages});
+      }
+      if constexpr (Math::kTiles == 2) {  // a stage has two tiles of a wave
+        int live[2] = {kTileTokens, kTileTokens};
+        if (flags & kRaggedStage) {
+          live[0] = stage.live[own_->wave_tile];
+          live[1] = stage.live[own_->wave_tile + p_.wave_tiles];
+        }
+        const SharedAddress tiles[2] = {tile, tile + next};
+        attend(i, tiles, live, lane_table, key_constant);
+      } else {
+        DEVICE_ROLLED
+        for (int d = 0; d < p_.depth; ++d) {
+          int live[1] = {kTileTokens};
+          if (flags & kRaggedStage) live[0] = stage.live[own_->wave_tile + d * p_.wave_tiles];
+          const SharedAddress tiles[1] = {tile + static_cast<uint32_t>(d) * next};
+          attend(i, tiles, live, lane_table, key_constant);
+        }
+      }
+      ring.leave(slot, i, planner, stages);
+      slot += 1, tile += next_stage;
+      if (slot == p_.ring) {
+        slot = 0, parity ^= 1;
+        tile = ring.address(0) + static_cast<uint32_t>(own_->tile_at);
+      }
+    }
+    finish(stages);
+  }
+
   DEVICE_FUNCTION SharedAddress stage_at(int slot) const {
     return device::shared_address(shared_ + p_.ring_at) +
            static_cast<uint32_t>(slot * p_.schedule.stage_tiles * p_.tile.bytes);
@@ -208,12 +264,11 @@ class Stream {
     return static_cast<int>(by(static_cast<uint32_t>(n)));
   }
 
-  DEVICE_FUNCTION void begin_segment(int row, const Batch& batch) {
+  DEVICE_FUNCTION void begin_segment(const Segment& segment) {
+    const int row = segment.row;
     device::sync_wave();
-    if (device::lane() == 0) {
-      const int first = batch.first + own_->now.stage;
-      own_->segment = {row, first, first, batch.stages};
-    }
+    if (device::lane() == 0) own_->segment = segment;
+    device::sync_wave();
     const int first_tile = row * p_.row_tiles + own_->kv_head * p_.tiles + own_->in_group;
     if constexpr (kWide) {
       constexpr int kBytes = kWideQueryBytes, kPieces = kBytes / 16;
@@ -268,13 +323,14 @@ class Stream {
     for (int i = 0; i < 2; ++i) squares[i] += other[(4 + i) * device::kWave];
   }
 
-  // Writes the result of a segment.
-  DEVICE_FUNCTION void finish() {
-    const Segment s = own_->segment;
+  // Writes the result of a segment; `turns`: what its `last` lacks.
+  DEVICE_FUNCTION void finish(int turns = 0) {
+    Segment s = own_->segment;
+    s.last += turns;
     merge_tiles();
     if constexpr (kWide) math_.join_sums(state_);
     if (own_->wave_tile != 0) return;
-    const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    const int group = lane_group(), member = lane_member();
     const bool whole = s.first == 0 && s.last == s.stages;
     const int64_t slot = whole ? int64_t{2} * p_.schedule.parts + s.row
                                : int64_t{2} * device::block_x() + (s.first == 0);
@@ -332,10 +388,14 @@ class Stream {
             none ? 0 : inverse * inverse_of_power(state_.unit),
             none ? 0 : state_.zero[c] * inverse};
   }
-  DEVICE_FUNCTION static void put(const Ending& end, int group, int field, float x) {
+  DEVICE_FUNCTION void put(const Ending& end, int group, int field, float x) const {
     const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(field)));
-    end.partial[field_dim<kValueBits, kWaveDim>(group, field)] =
-        device::fma(x, end.codes * undo, end.zero);
+    int d = 0;
+    if constexpr (kWide)
+      d = field_dim<kValueBits, kWaveDim>(group, field);
+    else
+      d = math_.value_dim(group, field);
+    end.partial[d] = device::fma(x, end.codes * undo, end.zero);
   }
 
   // Where several waves share a head: into the wave of the first tile, one after another.
@@ -382,16 +442,18 @@ class Stream {
   Math math_;
 };
 
-template <int kKeyBits, int kValueBits, int kDim, int kColumns>
+template <int kKeyBits, int kValueBits, int kDim, int kColumns, int kStride>
 DEVICE_KERNEL_BLOCKS(kStreamThreads, stream_blocks(kColumns))
 decode_stream(StreamParams p) {
   DEVICE_SHARED(Batch, batches, kBatches);
   DEVICE_SHARED(WaveState, waves, kWaves);
   DEVICE_SHARED(int, next_ids, device::kWave);
+  DEVICE_SHARED(StageSlot, slots, kStride != kAnyStride ? kMostRing : 1);
+  DEVICE_SHARED(Cursor, ahead, 1);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
-  Stream<kKeyBits, kValueBits, kDim, kColumns>(p, device::data(shared),
-                                               device::data(waves) + device::wave())
-      .run(device::data(batches), device::data(next_ids));
+  Stream<kKeyBits, kValueBits, kDim, kColumns, kStride>(p, device::data(shared),
+                                                        device::data(waves) + device::wave())
+      .run(device::data(batches), device::data(next_ids), device::data(slots), device::data(ahead));
 }
 
 }  // namespace tq

@@ -74,12 +74,18 @@ DEVICE_FUNCTION float unit_for(float scale) {
   return kMostWeight * inverse_of_power(device::bit_cast<float>(power));
 }
 
-template <int kKeyBits, int kValueBits, int kDim, bool kPacked>
+// kStride: bytes from token to token, a multiple of four; kAnyStride: any, kEvenStride: of four.
+inline constexpr int kAnyStride = -1, kEvenStride = 0;
+template <int kKeyBits, int kValueBits, int kDim, bool kPacked, int kStride = kAnyStride>
 struct TileMath {
   static constexpr int kSteps = kDim / 16;
   static constexpr int kQueryRegisters = kPacked ? 2 : 4;
   static constexpr int kTiles = kPacked ? 2 : 1;  // that a wave takes at once
+  static constexpr bool kEven =
+      kStride != kAnyStride && kDim == 128 && (kValueBits == 3 || kKeyBits != 8);
   using State = Attention<kDim>;
+  using Values = std::conditional_t<kEven, EvenValueWords<kValueBits>,
+                                    ValueWords<kValueBits, kDim, kKeyBits == 8>>;
 
   uint32_t query[kSteps][kQueryRegisters];
   float gain[2];  // of the lane's columns
@@ -87,22 +93,30 @@ struct TileMath {
   // Where the lane's bytes lie in a tile: key codes and scale of token `group`, value codes of
   // tokens 2 * member and the next. 8 tokens further all lie alike.
   DEVICE_FUNCTION void place(const StreamParams& p, int kv_head, int half) {
-    const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    const int group = lane_group(), member = lane_member();
     half_ = half;
-    slot_at_ = static_cast<uint32_t>(kv_head * p.tile.head_stride + group * p.tile.token_stride);
+    const auto head = static_cast<uint32_t>(kv_head * p.tile.head_stride);
+    slot_at_ = head + static_cast<uint32_t>(group) * stride_of(p);
     keys_ =
         KeyWords<kKeyBits, kDim>(slot_at_ + static_cast<uint32_t>(16 * kKeyBits * half), member);
-    const auto even =
-        static_cast<uint32_t>(kv_head * p.tile.head_stride + 2 * member * p.tile.token_stride +
-                              p.format.value_at + 16 * kValueBits * half);
-    values_ = ValueWords<kValueBits, kDim, kKeyBits == 8>(
-        even, even + static_cast<uint32_t>(p.tile.token_stride), group);
+    const uint32_t even = head + static_cast<uint32_t>(2 * member) * stride_of(p) +
+                          static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half);
+    if constexpr (kEven)
+      values_ = Values(even, group);
+    else
+      values_ = Values(even, even + stride_of(p), group);
   }
   DEVICE_FUNCTION int half() const { return half_; }
+  // The dimension of a lane's field.
+  DEVICE_FUNCTION int value_dim(int group, int field) const {
+    const int d = field_dim<kValueBits, kDim>(group, field);
+    if constexpr (kEven) return (d - values_.turned()) & (kDim - 1);
+    return d;
+  }
 
   // Which of two tiles a lane has the weights of: columns 4 ... 7 of the products, which hold what
   // is left of the queries of columns 0 ... 3, have no other use.
-  DEVICE_FUNCTION static int own_tile() { return kPacked ? device::lane() % 4 / 2 : 0; }
+  DEVICE_FUNCTION static int own_tile() { return kPacked ? lane_member() >> 1 : 0; }
 
   DEVICE_FUNCTION void load_queries(const StreamParams& p, int64_t tile) {
     const int lane = device::lane(), columns = kPacked ? 4 : 8;
@@ -119,7 +133,8 @@ struct TileMath {
       for (int r = 0; r < kQueryRegisters; ++r) query[s][r] = own.r[r];
     }
     DEVICE_UNROLL
-    for (int c = 0; c < 2; ++c) gain[c] = p.gains[tile * columns + (lane % 4 * 2 + c) % columns];
+    for (int c = 0; c < 2; ++c)
+      gain[c] = p.gains[tile * columns + (lane_member() * 2 + c) % columns];
   }
 
   // Dot products of the tiles' tokens with the queries, and for norm correction the squares of the
@@ -132,7 +147,7 @@ struct TileMath {
     SharedAddress codes[kEights];  // of tokens group and group + 8 of each tile
     DEVICE_UNROLL
     for (int e = 0; e < kEights; ++e)
-      codes[e] = tiles[e / 2] + static_cast<uint32_t>(e % 2 * 8 * p.tile.token_stride);
+      codes[e] = tiles[e / 2] + static_cast<uint32_t>(e % 2) * 8 * stride_of(p);
     float sums[kTiles][4], keys[kEights];  // keys: squares
     if constexpr (kKeyBits == 8) {
       float d[kTiles][kSums][4] = {};
@@ -188,8 +203,8 @@ struct TileMath {
   DEVICE_FUNCTION void centroid_products(SharedAddress codes0, SharedAddress codes8,
                                          SharedAddress lane_table, float (&sums)[4],
                                          float* squares) const {
-    const int group = device::lane() / 4;
-    float d[2][4] = {}, n[2][2][4] = {};
+    const int group = lane_group();
+    float d[2][4] = {}, n[2][4] = {};
     uint32_t w[2][KeyWords<kKeyBits, kDim>::kWords];
     device::Words2 x[2], y[2];
     keys_.load(codes0, w[0]), keys_.load(codes8, w[1]);
@@ -210,20 +225,19 @@ struct TileMath {
         }
         const uint32_t b[2] = {query[k][0], query[k][1]};
         device::multiply_16x8x16<device::f16>(d[e], a, b);
-        device::multiply_16x8x8(n[e][0], own, own[0]);
-        device::multiply_16x8x8(n[e][1], next, next[0]);
+        device::multiply_16x8x8(n[e], own, own[0]);
+        device::multiply_16x8x8(n[e], next, next[0]);
         if constexpr (!kPacked) {
           const uint32_t rest[2] = {query[k][2], query[k][3]};
           device::multiply_16x8x16<device::f16>(d[e], a, rest);
         }
       }
     }
-    const int diagonal = group * 4 + group / 2;  // the lane that holds column `group`
+    const int diagonal = group * 4 + (group >> 1);  // the lane that holds column `group`
     DEVICE_UNROLL
     for (int e = 0; e < 2; ++e) {
-      const int i = group % 2;
-      const float high = i ? n[e][0][1] + n[e][1][1] : n[e][0][0] + n[e][1][0];
-      const float low = i ? n[e][0][3] + n[e][1][3] : n[e][0][2] + n[e][1][2];
+      const int i = group & 1;
+      const float high = i ? n[e][1] : n[e][0], low = i ? n[e][3] : n[e][2];
       squares[e] = device::shuffle(device::fma(2, low, high), diagonal);
       sums[2 * e] = d[e][0] + d[e][2];
       sums[2 * e + 1] = d[e][1] + d[e][3];
@@ -256,9 +270,9 @@ struct TileMath {
   DEVICE_FUNCTION void attend(const StreamParams& p, const SharedAddress (&tiles)[kTiles],
                               int tokens, bool whole, float (&s)[4], const float (&squares)[2],
                               float key_constant, State& state) const {
-    const int group = device::lane() / 4;
+    const int group = lane_group();
     const SharedAddress slot0 = (own_tile() ? tiles[kTiles - 1] : tiles[0]) + slot_at_;
-    const SharedAddress slot8 = slot0 + static_cast<uint32_t>(8 * p.tile.token_stride);
+    const SharedAddress slot8 = slot0 + 8 * stride_of(p);
     float scale0 = load_half(slot0 + p.format.scale_at),
           zero0 = load_half(slot0 + p.format.zero_at);
     float scale8 = load_half(slot8 + p.format.scale_at),
@@ -342,8 +356,13 @@ struct TileMath {
                                        State& state) const {
     using device::f16;
     uint32_t x0[20], x8[20];
-    values_.load(tile, x0);
-    values_.load(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
+    if constexpr (kEven) {
+      values_.load(tile, 0, stride_of(p), x0);
+      values_.load(tile, 8 * stride_of(p), stride_of(p), x8);
+    } else {
+      values_.load(tile, x0);
+      values_.load(tile + 8 * stride_of(p), x8);
+    }
     DEVICE_UNROLL
     for (int m = 0; m < State::kMatrices; ++m) {
       const uint32_t a[4] = {x0[2 * m], x0[2 * m + 1], x8[2 * m], x8[2 * m + 1]};
@@ -353,10 +372,14 @@ struct TileMath {
   }
 
  private:
+  DEVICE_FUNCTION static uint32_t stride_of(const StreamParams& p) {
+    return static_cast<uint32_t>(kStride > 0 ? kStride : p.tile.token_stride);
+  }
+
   int half_;  // of the dimensions
   uint32_t slot_at_;
   KeyWords<kKeyBits, kDim> keys_;
-  ValueWords<kValueBits, kDim, kKeyBits == 8> values_;
+  Values values_;
 };
 
 }  // namespace tq

@@ -64,6 +64,56 @@ adds_pieces(const uint32_t* in, uint32_t* out, int pieces, Fault fault) {
   out[lane] = sum;
 }
 
+// Each wave waits for a piece that another wave copies, once that has had its own: wave 0 has the
+// first. Wave `idle` copies nothing.
+constexpr int kRelay = 4;
+DEVICE_KERNEL(kRelay* device::kWave)
+relays(const uint32_t* in, uint32_t* out, int idle) {
+  DEVICE_SHARED(uint32_t, pieces, kRelay * kWords);
+  DEVICE_SHARED(device::BulkBarrier, barriers, kRelay);
+  DEVICE_SHARED(uint32_t, done, 1);
+  const int lane = device::lane(), wave = device::wave();
+  const auto barrier = [&](int i) {
+    return device::shared_address(device::data(barriers)) +
+           uint32_t(i) * uint32_t(sizeof(device::BulkBarrier));
+  };
+  const auto put = [&](int i) {
+    device::bulk_announce(barrier(i), kBytes);
+    device::bulk_copy(device::shared_address(device::data(pieces) + uint32_t(i) * kWords),
+                      in + uint32_t(i) * kWords, kBytes, barrier(i), device::l2_evict_first());
+  };
+  if (device::thread() < kRelay) device::bulk_begin(barrier(device::thread()));
+  device::bulk_begun();
+  if (device::thread() == 0) done[0] = 0;
+  device::sync_block();
+  if (device::thread() == 0) put(0);
+  device::bulk_wait(barrier(wave), 0);
+  const uint32_t sum = pieces[wave * int(kWords) + lane];
+  device::sync_wave();
+  if (lane == 0) {
+    const uint32_t before = device::count_in(device::data(done));
+    if (wave + 1 < kRelay && wave != idle) put(wave + 1);
+    out[kRelay * 32 + wave] = before;
+  }
+  out[device::thread()] = sum;
+}
+
+TEST(SimtBulk, WavesWaitForWhatOthersCopyLater) {
+  alignas(16) uint32_t in[kRelay * kWords], out[kRelay * 33];
+  std::iota(std::begin(in), std::end(in), 1u);
+  device::launch(relays, {1}, kRelay * device::kWave, 0, nullptr, in, out, -1);
+  for (uint32_t i = 0; i < kRelay * 32; ++i) ASSERT_EQ(out[i], in[i / 32 * kWords + i % 32]) << i;
+  for (uint32_t w = 0; w < kRelay; ++w) EXPECT_EQ(out[kRelay * 32 + w], w);
+  try {
+    device::launch(relays, {1}, kRelay * device::kWave, 0, nullptr, in, out, 1);
+    FAIL() << "wave 2 waits for nobody";
+  } catch (const device::LaunchError& e) {
+    EXPECT_NE(std::string(e.what()).find("waits for bytes that nobody has announced"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
 std::string report(Fault fault) {
   alignas(16) static uint32_t in[2 * kWords], out[kWords];
   try {

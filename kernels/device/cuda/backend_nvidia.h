@@ -159,6 +159,12 @@ DEVICE_FUNCTION const T* keep_whole(const T* pointer) {
   return pointer;
 }
 
+// A number that stays in a register, where the compiler would work it out again at each use.
+DEVICE_FUNCTION uint32_t keep_whole(uint32_t x) {
+  asm("" : "+r"(x));
+  return x;
+}
+
 // Memory. Shared addresses are 32 bits and may be put together with OR; a pointer would be taken
 // apart and added up again.
 struct Words2 {
@@ -243,6 +249,16 @@ DEVICE_FUNCTION Words4 load_shared16(SharedAddress a) {
                : "r"(a)
                : "memory");
   return w;
+}
+
+// One more in a counter in shared memory: what it was.
+DEVICE_FUNCTION uint32_t count_in(uint32_t* shared) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "r"(shared_address(shared))
+               : "memory");
+  return before;
 }
 
 // Bulk copies. Nothing of this below sm_90: host code asks device::copies_in_bulk().

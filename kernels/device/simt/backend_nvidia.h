@@ -22,6 +22,12 @@ const T* keep_whole(const T* pointer) {
   return pointer;
 }
 
+template <class T>
+  requires std::is_unsigned_v<T>
+T keep_whole(T x) {
+  return x;
+}
+
 // Matrices.
 template <class T>
 void multiply_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
@@ -214,6 +220,10 @@ inline Words4 load_once16_of_line(const void* global, Site site = Site::current(
 
 inline Words4 load_shared16(SharedAddress a, Site site = Site::current()) {
   return load_shared<Words4>(a, site);
+}
+
+inline uint32_t count_in(uint32_t* shared) {
+  return __atomic_fetch_add(shared, 1u, __ATOMIC_ACQ_REL);
 }
 
 // Bulk copies: the target is 0xff until a wait covers the copy; only then is the source read.

@@ -62,6 +62,8 @@ const char* name_of(Collective op) {
       return "a reduction of the wave";
     case Collective::multiply:
       return "Mma::multiply";
+    case Collective::bulk_wait:
+      return "bulk_wait";
   }
   return "?";
 }
@@ -125,12 +127,12 @@ bool Block::run(int64_t index) {
   shared_.begin_block(launch_->dynamic_shared_bytes);
   for (Wave& wave : waves_) {
     wave.ready = wave.full;
-    wave.arrived = wave.left = wave.votes = 0;
+    wave.arrived = wave.left = wave.votes = wave.for_copies = 0;
   }
   ready_waves_ = ~uint64_t{0} >> (64 - waves_.size());
   turn_ = order_ == Order::reverse ? static_cast<int>(waves_.size()) - 1 : 0;
   left_ = at_barrier_ = open_bulk_barriers = 0;
-  failing_ = false;
+  failing_ = no_copies_ = false;
   random_ =
       (seed_ + 1) * 0x9e3779b97f4a7c15u ^ static_cast<uint64_t>(index + 1) * 0xbf58476d1ce4e5b9u;
   if (random_ == 0) random_ = 1;
@@ -140,7 +142,9 @@ bool Block::run(int64_t index) {
   while (left_ < launch_->threads) {
     Lane* first = pick();
     if (!first) {
-      give_up(deadlock());
+      copies_are_complete();  // those that wait for them shall say so themselves
+      no_copies_ = true;
+      if (!ready_waves_) give_up(deadlock());
       continue;
     }
     current = first;
@@ -308,6 +312,22 @@ void Block::wait(Lane& lane) {
   lane.waits_in = lane.in->op;
   lane.waits_at = lane.in->site;
   park(lane);
+}
+
+void Block::wait_for_copies(Lane& lane, const char* why, Site site) {
+  if (no_copies_) fail(lane, why, site);
+  lane.in->for_copies |= lane.bit;
+  lane.waits_in = Collective::bulk_wait;
+  lane.waits_at = site;
+  park(lane);
+}
+
+void Block::copies_are_complete() {
+  for (Wave& wave : waves_) {
+    wave.ready |= wave.for_copies;
+    wave.for_copies = 0;
+    if (wave.ready) ready_waves_ |= uint64_t{1} << wave.index;
+  }
 }
 
 void Block::arrive_at_barrier(Lane& lane, Site site) {

@@ -17,7 +17,16 @@
 
 namespace simt {
 
-enum class Collective : uint8_t { none, sync_block, sync_wave, shuffle, ballot, reduce, multiply };
+enum class Collective : uint8_t {
+  none,
+  sync_block,
+  sync_wave,
+  shuffle,
+  ballot,
+  reduce,
+  multiply,
+  bulk_wait  // of a lane alone
+};
 const char* name_of(Collective op);
 std::string text_of(Site site);  // "file:line"
 
@@ -44,10 +53,11 @@ struct Lane : LanePosition {
 
 struct Wave {
   int index = 0;
-  uint64_t full = 0;     // all its lanes
-  uint64_t ready = 0;    // lanes that can run
-  uint64_t arrived = 0;  // lanes that wait in `op`
-  uint64_t left = 0;     // lanes that ended the kernel
+  uint64_t full = 0;        // all its lanes
+  uint64_t ready = 0;       // lanes that can run
+  uint64_t arrived = 0;     // lanes that wait in `op`
+  uint64_t left = 0;        // lanes that ended the kernel
+  uint64_t for_copies = 0;  // lanes that wait for bulk copies
   Collective op = Collective::none;
   Site site;
   uint64_t votes = 0, ballot = 0;
@@ -83,6 +93,9 @@ class Block {
   void finish(Wave& wave);  // lets the lanes of the wave go
   void wait(Lane& lane);    // until finish()
   [[noreturn]] void fail(const Lane& lane, const std::string& what, Site site);
+  // Until bulk copies are complete, of whichever barrier, or nothing else can run: then it fails.
+  void wait_for_copies(Lane& lane, const char* why, Site site);
+  void copies_are_complete();
   SharedMemory& shared() { return shared_; }
   int open_bulk_barriers = 0;  // announced bytes that nobody has waited for
   int wave_width() const { return launch_->wave; }
@@ -113,6 +126,7 @@ class Block {
   int left_ = 0, at_barrier_ = 0;
   Site barrier_site_;
   bool failing_ = false;
+  bool no_copies_ = false;  // will come: nobody is left to make them
   std::string failure_;
   SharedMemory shared_;
   SyncPoint begin_, end_[2], barrier_[2];

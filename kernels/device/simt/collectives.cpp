@@ -173,6 +173,7 @@ void announce_bulk_copies(BulkBarrier* barrier, uint32_t bytes, Site site) {
   barrier->announced = bytes;
   barrier->noted = barrier->copies = 0;
   leave_bulk_barrier(barrier);
+  if (bytes == 0) running_lane().owner->copies_are_complete();
 }
 
 void begin_bulk_copy(BulkBarrier* barrier, BulkCopy copy, Site site) {
@@ -189,14 +190,19 @@ void begin_bulk_copy(BulkBarrier* barrier, BulkCopy copy, Site site) {
   barrier->noted += copy.bytes;
   barrier->copy[barrier->copies++] = copy;
   leave_bulk_barrier(barrier);
+  if (barrier->noted == barrier->announced) running_lane().owner->copies_are_complete();
 }
 
 const BulkCopy* take_bulk_copies(BulkBarrier* barrier, uint32_t parity, size_t* count, Site site) {
   order_of(barrier).acquire();
   *count = 0;
-  if (barrier->phase % 2 != parity) return nullptr;  // that phase is over
-  if (!barrier->open || barrier->noted != barrier->announced)
-    fail("bulk_wait: waits for bytes that nobody has announced and copied", site);
+  for (;;) {
+    if (barrier->phase % 2 != parity) return nullptr;  // that phase is over
+    if (barrier->open && barrier->noted == barrier->announced) break;
+    running_lane().owner->wait_for_copies(
+        running_lane(), "bulk_wait: waits for bytes that nobody has announced and copied", site);
+    order_of(barrier).acquire();
+  }
   barrier->open = false;
   --running_lane().owner->open_bulk_barriers;
   ++barrier->phase;
