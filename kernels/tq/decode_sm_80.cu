@@ -5,6 +5,7 @@
 #include "device/launch.h"
 #include "device/op.h"
 #include "tq/decode.h"
+#include "tq/decode_heads_stream.h"
 #include "tq/decode_merge.h"
 #include "tq/decode_queries.h"
 #include "tq/decode_stream.h"
@@ -17,6 +18,7 @@ struct Plan {
   int batch, query_heads, kv_heads, head_dim, group;
   int tiles, tile_heads, columns;  // decode_queries.h
   bool wide;                       // decode_wide.h
+  bool heads;                      // decode_heads.h
   int block_tiles, head_tiles, halves, wave_tiles, depth, ring;
   int merge_at, scores_at, queries_at, ring_at, shared_bytes;
   int page, page_tiles, capacity, parts;
@@ -83,6 +85,33 @@ bool fits(Plan& p, int units) {
   return p.ring >= 2;
 }
 
+// The same for decode_heads.h.
+bool share_heads(Plan& p) {
+  p.tiles = (p.group + kManyHeads - 1) / kManyHeads;
+  p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
+  p.columns = p.tile_heads > kFewHeads ? kManyHeads : kFewHeads;
+  const bool many = p.columns == kManyHeads;
+  p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
+  p.block_tiles = p.kv_heads * p.tiles <= kMostHeadTiles ? p.tiles : 1;
+  p.head_tiles = p.kv_heads * p.block_tiles;
+  if (p.head_tiles > kMostHeadTiles) return false;
+  p.halves = 1, p.wave_tiles = kTeamTiles, p.depth = 1;
+  p.merge_at = 0;
+  p.scores_at = p.queries_at = p.head_tiles * team_bytes(many);
+  p.ring_at = p.queries_at + p.head_tiles * heads_query_bytes(p.format.key_bits, many);
+  p.ring = 0;
+  for (int blocks = kMostHeadTiles / p.head_tiles; blocks >= 1 && p.ring < 2; --blocks) {
+    const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
+                       static_cast<int>(kBatches * sizeof(Batch) +
+                                        kMostHeadTiles * kTeamWaves * sizeof(HeadsWave)) -
+                       1536;  // the rest, and what a block costs
+    p.ring = budget / (kTeamTiles * p.tile.bytes);
+    if (p.ring > kMostRing) p.ring = kMostRing;
+    p.parts = device::multiprocessors() * blocks;
+  }
+  return p.ring >= 2;
+}
+
 // How heads and tiles are shared out over a block's waves; whether that fits.
 bool share(Plan& p) {
   const int most_heads = p.wide ? kWideColumns : 8;  // of a tile
@@ -107,8 +136,8 @@ Plan plan_of(const Args& a) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int64_t page = cache.size(1), slot = cache.size(3);
   const int64_t capacity = a.tensor("block_table").size(1) * page;
-  // Found by random cases on an H200 (key_scale=30, up to 2.6 times the bound): sums of tensor cores are cut, which only
-  // f32 outputs are exact enough to show where a few large scores decide.
+  // Found by random cases on an H200 (key_scale=30, up to 2.6 times the bound): sums of tensor
+  // cores are cut, which only f32 outputs are exact enough to show where a few large scores decide.
   supported(q.dtype() != TK_F32, "f32 asks for more than sums of tensor cores hold");
   supported(
       q.size(2) == 64 || q.size(2) == 80 || q.size(2) == 96 || q.size(2) == 128 || q.size(2) == 256,
@@ -134,9 +163,14 @@ Plan plan_of(const Args& a) {
   p.kv_heads = static_cast<int>(cache.size(2));
   p.head_dim = static_cast<int>(q.size(2));
   p.group = p.query_heads / p.kv_heads;
-  p.halves = p.head_dim / wave_dim(p.head_dim);
-  p.wide = p.head_dim == kWideDim && !p.format.fp8 && p.group > 8;
-  bool room = share(p);
+  p.heads = p.head_dim == kHeadsDim && p.format.key_bits != 4;
+  bool room = p.heads && share_heads(p);
+  if (!room) {
+    p.heads = false;
+    p.wide = p.head_dim == kWideDim && !p.format.fp8 && p.group > 8;
+    p.halves = p.head_dim / wave_dim(p.head_dim);
+    room = share(p);
+  }
   if (!room && p.wide) {
     p.wide = false;
     room = share(p);
@@ -158,7 +192,11 @@ struct Workspace {
 
 Workspace carve(const Plan& p, device::Carver& carver) {
   Workspace w{};
-  w.fragments = carver.take<uint16_t>(int64_t{2} * p.rows * p.head_dim);
+  const int64_t query_bytes =
+      p.heads ? int64_t{p.rows} / p.columns *
+                    heads_query_bytes(p.format.key_bits, p.columns == kManyHeads)
+              : int64_t{4} * p.rows * p.head_dim;
+  w.fragments = carver.take<uint16_t>(query_bytes / 2);
   w.gains = carver.take<float>(p.rows);
   const int64_t slots = int64_t{2} * p.parts + p.batch;
   w.partial = carver.take<float>(slots * p.query_heads * p.head_dim);
@@ -181,6 +219,27 @@ void with_dim(int head_dim, F f) {
     default:
       return f(std::integral_constant<int, 256>());
   }
+}
+
+// The same of decode_heads.h: f(key bits, value bits, many heads).
+template <class F>
+void with_heads_instance(const Plan& p, F f) {
+  const auto with_many = [&](auto key, auto value) {
+    if (p.columns == kManyHeads)
+      f(key, value, std::true_type());
+    else
+      f(key, value, std::false_type());
+  };
+  const auto with_value = [&](auto key) {
+    if (p.format.value_bits == 3)
+      with_many(key, std::integral_constant<int, 3>());
+    else
+      with_many(key, std::integral_constant<int, 4>());
+  };
+  if (p.format.fp8)
+    with_value(std::integral_constant<int, 8>());
+  else
+    with_value(std::integral_constant<int, 3>());
 }
 
 // The instance of a call: f(key bits, value bits, dimensions, columns) as constants.
@@ -242,6 +301,7 @@ struct DecodeSm80 {
     q.tiles = plan.tiles;
     q.tile_heads = plan.tile_heads;
     q.columns = plan.columns;
+    q.heads = plan.heads;
     q.rows = plan.rows;
     q.scale = static_cast<float>(a.real("scale")) * 1.44269504088896341f;  // scores in base 2
     q.fragments = w.fragments;
@@ -290,12 +350,19 @@ struct DecodeSm80 {
     s.scores_at = plan.scores_at;
     s.queries_at = plan.queries_at;
     s.ring_at = plan.ring_at;
-    with_instance(plan, [&](auto key, auto value, auto dim, auto columns) {
-      device::launch_overlapping(decode_stream<key(), value(), dim(), columns()>,
-                                 device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1},
-                                 kStreamThreads, static_cast<size_t>(plan.shared_bytes),
-                                 call.stream, s);
-    });
+    const device::Grid grid{plan.parts, plan.tiles / plan.block_tiles, 1};
+    const auto bytes = static_cast<size_t>(plan.shared_bytes);
+    if (plan.heads)
+      with_heads_instance(plan, [&](auto key, auto value, auto many) {
+        device::launch_overlapping(decode_heads<key(), value(), many()>, grid,
+                                   plan.head_tiles * kTeamWaves * device::kWave, bytes, call.stream,
+                                   s);
+      });
+    else
+      with_instance(plan, [&](auto key, auto value, auto dim, auto columns) {
+        device::launch_overlapping(decode_stream<key(), value(), dim(), columns()>, grid,
+                                   kStreamThreads, bytes, call.stream, s);
+      });
 
     PartialMergeParams m{};
     m.schedule = s.schedule;

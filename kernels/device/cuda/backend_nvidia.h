@@ -15,6 +15,14 @@ DEVICE_FUNCTION void multiply_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(b));
 }
+DEVICE_FUNCTION void multiply_16x8x32(int32_t (&d)[4], const uint32_t (&a)[4],
+                                      const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 using SharedAddress = uint32_t;
 DEVICE_FUNCTION SharedAddress shared_address(const void* shared) {
   return static_cast<SharedAddress>(__cvta_generic_to_shared(shared));
@@ -82,7 +90,9 @@ DEVICE_FUNCTION uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
 DEVICE_FUNCTION uint32_t e4m3fn_to_f16x2(uint32_t bytes) {
   uint32_t out;
 #if __CUDA_ARCH__ >= 890
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.rn.f16x2.e4m3x2 %0, l; }" : "=r"(out) : "r"(bytes));
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.rn.f16x2.e4m3x2 %0, l; }"
+      : "=r"(out)
+      : "r"(bytes));
 #else
   const uint32_t x = __byte_perm(bytes, 0, 0x1404);  // each in the upper byte of a half
   const uint32_t nan = ((x & 0x7f007f00u) + 0x01000100u) & 0x80008000u;
@@ -174,8 +184,8 @@ template <class T>
 DEVICE_FUNCTION void store16(void* global, const T& value) {
   static_assert(sizeof(T) == 16);
   const uint4 words = bit_cast<uint4>(value);
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words.x),
-               "r"(words.y), "r"(words.z), "r"(words.w)
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words.x), "r"(words.y),
+               "r"(words.z), "r"(words.w)
                : "memory");
 }
 // A store of what this kernel does not read again: its line leaves the L2 first.
@@ -203,7 +213,8 @@ struct Words4 {
 };
 template <int kOffset>
 DEVICE_FUNCTION void copy_async16_at(SharedAddress to, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%2], 16;" ::"r"(to), "l"(global), "n"(kOffset)
+  asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%2], 16;" ::"r"(to), "l"(global),
+               "n"(kOffset)
                : "memory");
 }
 DEVICE_FUNCTION uint32_t load_shared2(SharedAddress a) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/nvidia.h on the host, for 32 lanes. Matrices are moved by shuffles, so that a wrong address
-// or a lane that is missing shows as it does for those.
+// device/nvidia.h on the host, for 32 lanes. Matrices are moved by shuffles, so that a wrong
+// address or a lane that is missing shows as it does for those.
 #pragma once
 
 namespace device {
@@ -37,6 +37,10 @@ inline void multiply_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint32_t b,
                             Site site = Site::current()) {
   const uint32_t whole_a[4] = {a[0], a[1], 0, 0}, whole_b[2] = {b, 0};  // k 8 ... 15 are zero
   multiply_16x8x16<f16>(d, whole_a, whole_b, site);
+}
+inline void multiply_16x8x32(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                             Site site = Site::current()) {
+  simt::multiply_bytes(d, a, b, site);
 }
 inline const uint16_t* row_of_lane(const void* row, int of, Site site) {
   if (reinterpret_cast<uintptr_t>(row) % 16)
@@ -98,7 +102,8 @@ float high_half(uint32_t pair) {
   return to_float(T{static_cast<uint16_t>(pair >> 16)});
 }
 inline uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
-  return pack_halves<f16>(low_half<f16>(a) * low_half<f16>(b), high_half<f16>(a) * high_half<f16>(b));
+  return pack_halves<f16>(low_half<f16>(a) * low_half<f16>(b),
+                          high_half<f16>(a) * high_half<f16>(b));
 }
 inline uint32_t e4m3fn_to_f16x2(uint32_t bytes) {
   return pack_halves<f16>(decode_e4m3fn(static_cast<uint8_t>(bytes & 255)),

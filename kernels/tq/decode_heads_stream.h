@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pass over the cache of a fast decode of 256 dimensions (decode_heads.h). A block goes through
+// its share of stages (decode_schedule.h). A stage is four tiles of 16 tokens with all KV heads; a
+// team of four waves has the four tiles of one KV head, and keeps its softmax and its output in
+// registers until the sequence ends or the share does.
+#pragma once
+
+#include "tq/decode_heads.h"
+
+namespace tq {
+
+inline constexpr int kMostHeadTiles = 4;  // of a block: a team of waves each
+inline constexpr int kMostHeadsThreads = kMostHeadTiles * kTeamWaves * device::kWave;
+
+// Which stage of the batches that lie in shared memory.
+struct HeadsCursor {
+  int batch, stage;  // the stage within the batch
+  DEVICE_FUNCTION void advance(int stages_of_batch) {
+    stage += 1;
+    if (stage < stages_of_batch) return;
+    batch = batch + 1 == kBatches ? 0 : batch + 1;
+    stage = 0;
+  }
+};
+// What a wave needs once a turn, written by its first lane.
+struct HeadsWave {
+  HeadsCursor now, ahead;
+  int at, copy_at;                    // their slots in the ring
+  int row = -1, first, last, stages;  // stages [first, last) of a sequence, of so many
+};
+
+template <int kKeyBits, int kValueBits, bool kMany>
+class HeadsStream {
+  using Math = HeadsMath<kKeyBits, kValueBits, kMany>;
+  static constexpr int kQueryBytes = heads_query_bytes(kKeyBits, kMany);
+
+ public:
+  // `own`: in shared memory, of this wave.
+  DEVICE_FUNCTION HeadsStream(const StreamParams& p, uint8_t* shared, HeadsWave* own)
+      : p_(p), shared_(shared), own_(own), team_(device::wave() / kTeamWaves) {
+    if (device::lane() == 0) *own = HeadsWave{};
+    const int kv_head = divide(team_, p.by_block_tiles);
+    math_.place(p, kv_head, device::wave() % kTeamWaves,
+                shared + p.merge_at + team_ * team_bytes(kMany));
+  }
+
+  DEVICE_FUNCTION void run(Batch* batches, int* next_ids) {
+    device::allow_next();
+    const Runs runs = runs_of(p_.schedule);
+    const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
+    if (device::block_x() >= cut.parts) return device::wait_for_previous();
+    const int begin = first_stage(cut, device::block_x());
+    const int stages = first_stage(cut, device::block_x() + 1) - begin;
+    const Planner planner(p_, next_ids);
+    if (device::wave() == 0) planner.begin(find_stage(p_.schedule, runs, begin), batches);
+    state_.clear();
+
+    // Turn i attends to stage i and starts the copies of stage i + ring - 1.
+    DEVICE_ROLLED
+    for (int i = 1 - p_.ring; i <= stages; ++i) {
+      if (i == 0) device::wait_for_previous();  // for the queries
+      if (p_.ring == 4)
+        device::copy_async_wait<2>();
+      else if (p_.ring == 3)
+        device::copy_async_wait<1>();
+      else
+        device::copy_async_wait<0>();
+      device::sync_block();
+
+      const int copied = i + p_.ring - 1;
+      if (copied < stages) copy_stage(batches, planner, copied + 1 < stages);
+      device::copy_async_commit();
+      if (i < 0) continue;
+
+      const Batch& batch = batches[own_->now.batch];
+      const int row = i < stages ? batch.row : -1;
+      if (row != own_->row) {
+        if (own_->row >= 0) finish();
+        if (i == stages) break;
+        begin_segment(row, batch);
+      }
+      turn(batch.tiles + own_->now.stage * kTeamTiles);
+      device::sync_wave();
+      if (device::lane() == 0) {
+        own_->at = own_->at + 1 == p_.ring ? 0 : own_->at + 1;
+        own_->now.advance(batch.count);
+        own_->last += 1;
+      }
+      device::sync_wave();
+    }
+    device::copy_async_wait<0>();
+  }
+
+ private:
+  DEVICE_FUNCTION static int divide(int n, const qsa::Divider& by) {
+    return static_cast<int>(by(static_cast<uint32_t>(n)));
+  }
+  DEVICE_FUNCTION SharedAddress tile_at(int slot, int tile) const {
+    return device::shared_address(shared_ + p_.ring_at) +
+           static_cast<uint32_t>((slot * kTeamTiles + tile) * p_.tile.bytes);
+  }
+
+  // A wave copies its share of one tile.
+  DEVICE_FUNCTION void copy_stage(Batch* batches, const Planner& planner, bool more) {
+    const HeadsCursor ahead = own_->ahead;
+    const int slot = own_->copy_at;
+    const Batch& batch = batches[ahead.batch];
+    const TileInfo& tile = batch.tiles[ahead.stage * kTeamTiles + math_.own()];
+    const int begin = (team_ * device::kWave + device::lane()) * 16;
+    const int step = p_.head_tiles * device::kWave * 16, bytes = tile.bytes;
+    const uint8_t* const from = p_.cache + tile.offset;
+    const SharedAddress to = tile_at(slot, math_.own());
+    if (p_.tile.runs == 1) {
+      DEVICE_ROLLED
+      for (int at = begin; at < bytes; at += 4 * step) {
+        DEVICE_UNROLL
+        for (int k = 0; k < 4; ++k)
+          if (at + k * step < bytes)
+            device::copy_async16_at<0>(to + static_cast<uint32_t>(at + k * step),
+                                       from + at + k * step);
+      }
+    } else {
+      DEVICE_ROLLED
+      for (int at = begin; at < bytes; at += step) {
+        const int run = at / p_.tile.run_bytes;
+        device::copy_async16_at<0>(
+            to + static_cast<uint32_t>(at),
+            from + run * p_.tile.run_stride + (at - run * p_.tile.run_bytes));
+      }
+    }
+    HeadsCursor next = ahead;
+    next.advance(batch.count);
+    if (next.stage == 0 && more && device::wave() == 0) planner.plan(batch, batches + next.batch);
+    device::sync_wave();
+    if (device::lane() == 0) {
+      own_->ahead = next;
+      own_->copy_at = slot + 1 == p_.ring ? 0 : slot + 1;
+    }
+  }
+
+  DEVICE_FUNCTION int in_group() const {  // which tile of the KV head's heads
+    return team_ - divide(team_, p_.by_block_tiles) * p_.block_tiles + device::block_y();
+  }
+  DEVICE_FUNCTION void begin_segment(int row, const Batch& batch) {
+    device::sync_wave();
+    if (device::lane() == 0) {
+      const int first = batch.first + own_->now.stage;
+      own_->row = row, own_->first = own_->last = first, own_->stages = batch.stages;
+    }
+    state_.clear();
+    const int tile = row * p_.row_tiles + divide(team_, p_.by_block_tiles) * p_.tiles + in_group();
+    uint8_t* const to = shared_ + p_.queries_at + team_ * kQueryBytes;
+    const uint32_t* const from = p_.queries + int64_t{tile} * (kQueryBytes / 4);
+    DEVICE_ROLLED
+    for (int i = device::thread() % (kTeamWaves * device::kWave); i < kQueryBytes / 16;
+         i += kTeamWaves * device::kWave)
+      *reinterpret_cast<device::Words4*>(to + i * 16) =
+          device::load16<device::Words4>(from + i * 4);
+    math_.begin(p_, tile, device::shared_address(to));
+    device::sync_block();
+  }
+
+  DEVICE_FUNCTION void turn(const TileInfo* infos) {
+    const int slot = own_->at, live = infos[math_.own()].live;
+    if (live > 0)
+      math_.weigh(p_, tile_at(slot, math_.own()), live, state_);
+    else
+      math_.weigh_none(state_);
+    device::sync_block();
+    math_.attend(
+        p_,
+        [&](int t, SharedAddress& tile) {
+          tile = tile_at(slot, t);
+          return infos[t].live > 0;
+        },
+        state_);
+  }
+
+  // Writes the result of a segment.
+  DEVICE_FUNCTION void finish() {
+    math_.join(state_);
+    const bool whole = own_->first == 0 && own_->last == own_->stages;
+    const int64_t slot = whole ? int64_t{2} * p_.schedule.parts + own_->row
+                               : int64_t{2} * device::block_x() + (own_->first == 0);
+    const int group = device::lane() / 4;
+    put_head(slot, group, 0);
+    if constexpr (kMany) {
+      if (group < 4) put_head(slot, kFewHeads + group, 1);
+    }
+  }
+  DEVICE_FUNCTION void put_head(int64_t slot, int column, int c) {
+    const int in_kv_head = in_group() * p_.tile_heads + column;
+    if (column >= p_.tile_heads || in_kv_head >= p_.group) return;
+    const int member = device::lane() % 4;
+    const int64_t head =
+        slot * p_.query_heads + divide(team_, p_.by_block_tiles) * p_.group + in_kv_head;
+    const float sum = state_.sum[c];
+    const bool none = sum == 0;  // a NaN sum is not 0 and makes the head NaN
+    const float inverse = none ? 0 : device::divide(1, sum);
+    constexpr float kLn2 = 0.693147180559945309f;
+    if (math_.own() == 0 && member == 0)
+      p_.partial_lse[head] =
+          none ? -device::infinity() : (state_.limit[c] + device::log2(sum)) * kLn2;
+    const float codes = none ? 0 : inverse * inverse_of_power(state_.unit);
+    const float zero = none ? 0 : state_.zero[c] * inverse;
+    float* const to = p_.partial + head * kHeadsDim;
+    DEVICE_UNROLL
+    for (int j = 0; j < 2; ++j) DEVICE_UNROLL
+    for (int run = 0; run < 2; ++run) {
+      Quad four;
+      DEVICE_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int field = 4 * run + i;
+        const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(field)));
+        four.x[i] = device::bit_cast<uint32_t>(
+            device::fma(state_.output[field][2 * c + j], codes * undo, zero));
+      }
+      *reinterpret_cast<Quad*>(to + math_.dim(2 * member + j, run)) = four;
+    }
+  }
+
+  const StreamParams& p_;
+  uint8_t* const shared_;
+  HeadsWave* const own_;
+  const int team_;
+  HeadsState state_;
+  Math math_;
+};
+
+template <int kKeyBits, int kValueBits, bool kMany>
+DEVICE_KERNEL_BLOCKS(kMostHeadsThreads, 1)
+decode_heads(StreamParams p) {
+  DEVICE_SHARED(Batch, batches, kBatches);
+  DEVICE_SHARED(HeadsWave, waves, kMostHeadTiles * kTeamWaves);
+  DEVICE_SHARED(int, next_ids, device::kWave);
+  DEVICE_DYNAMIC_SHARED(uint8_t, shared);
+  HeadsStream<kKeyBits, kValueBits, kMany>(p, device::data(shared),
+                                           device::data(waves) + device::wave())
+      .run(device::data(batches), device::data(next_ids));
+}
+
+}  // namespace tq
