@@ -10,7 +10,7 @@
 //
 // Centroid keys are bytes: 16 bits in fixed point, each half looked up in two registers of 8 bytes
 // by permute_bytes(). With queries of three bytes the sums are exact integers; only the product of
-// the low bytes is left out. Squares of the keys come of rows that are the keys themselves.
+// the low bytes is left out.
 #pragma once
 
 #include "tq/decode_heads_queries.h"
@@ -21,24 +21,24 @@ namespace tq {
 inline constexpr int kTeamWaves = 4, kTeamTiles = 4, kQuarter = kHeadsDim / kTeamWaves;
 inline constexpr int kQuarterFields = kQuarter / 8;  // a lane's dimensions of values
 
-// What a wave says of its tile.
-struct TileLimits {
+// What a team has in shared memory beside weights: what its waves say of their tiles, and what they
+// would have to keep in registers all the time.
+struct TeamNotes {
   int raised[kTeamTiles];
   float unit[kTeamTiles];
   float limit[kTeamTiles][16];
+  float gain[16];       // what the scores of a head are multiplied by
+  uint32_t head_at[4];  // of the KV head in a tile
 };
-inline constexpr int team_weight_bytes(bool many) { return kTeamTiles * 32 * (many ? 24 : 16); }
+inline constexpr int team_weight_bytes(bool many) { return kTeamTiles * 32 * (many ? 32 : 16); }
 // Of a team, in shared memory: weights, limits, and at the end sums of each wave.
 inline constexpr int team_bytes(bool many) {
-  return team_weight_bytes(many) + static_cast<int>(sizeof(TileLimits));
+  return team_weight_bytes(many) + static_cast<int>(sizeof(TeamNotes));
 }
-static_assert(sizeof(TileLimits) % 16 == 0);
+static_assert(sizeof(TeamNotes) % 16 == 0);
 
 struct alignas(16) Quad {
   uint32_t x[4];
-};
-struct alignas(8) Pair {
-  uint32_t x[2];
 };
 
 // Lanes hold head `group` and, of many, head 8 + group % 4. `output`: of two neighbouring lanes'
@@ -90,7 +90,10 @@ class QuarterValues {
       // codes; there it is the last of all.
       early_ = 1;
       two_words_ = quarter == 0;
-      if (own == 0) other_even_ = other_odd_ = kHeadsDim / 2;
+      if (own == 0) {
+        even_ += kHeadsDim / 2, odd_ += kHeadsDim / 2;
+        other_even_ = other_odd_ = static_cast<uint32_t>(-(kHeadsDim / 2));
+      }
     }
   }
 
@@ -108,12 +111,11 @@ class QuarterValues {
       } else {
         uint32_t other_x = x, other_y = y;
         if (two_words_) {
-          other_x = load_shared4(tile + even_ + other_even_);
-          other_y = load_shared4(tile + odd_ + other_odd_);
+          other_x = load_shared4(tile + (even_ + other_even_));
+          other_y = load_shared4(tile + (odd_ + other_odd_));
         }
-        // Of two words the first run is in the word of the address unless the other replaces it.
-        nibbles(permute_bytes(early_ ? other_x : x, early_ ? other_y : y, first_), fields);
-        nibbles(permute_bytes(early_ ? x : other_x, early_ ? y : other_y, second_), fields + 4);
+        nibbles(permute_bytes(x, y, first_), fields);
+        nibbles(permute_bytes(other_x, other_y, second_), fields + 4);
       }
     }
   }
@@ -169,16 +171,10 @@ class HeadsMath {
   DEVICE_FUNCTION void place(const StreamParams& p, int kv_head, int own, uint8_t* team) {
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
     own_ = own;
-    weights_ = team + lane * 16;
-    limits_ = reinterpret_cast<TileLimits*>(team + team_weight_bytes(kMany));
-    const auto head = static_cast<uint32_t>(kv_head * p.tile.head_stride);
-    const auto stride = static_cast<uint32_t>(p.tile.token_stride);
-    key_at_ = head + static_cast<uint32_t>(group) * stride;
-    codes_at_ = key_at_ + static_cast<uint32_t>(member * (kKeyBits == 8 ? 4 : 24));
-    shift_ = (codes_at_ & 2) * 8, codes_at_ &= ~uint32_t{3};
-    pair_at_ = head + static_cast<uint32_t>(2 * member) * stride;
-    const uint32_t even = pair_at_ + static_cast<uint32_t>(p.format.value_at);
-    values_ = QuarterValues<kValueBits, kKeyBits == 8>(even, even + stride, own);
+    weights_ = team + device::lane() * 16;
+    notes_ = reinterpret_cast<TeamNotes*>(team + team_weight_bytes(kMany));
+    if (device::lane() == 0)
+      notes_->head_at[own] = static_cast<uint32_t>(kv_head * p.tile.head_stride);
     if constexpr (kKeyBits != 8) {
       table_.fill(p.centroids);
       // Dot products come in units of 2^8, which the gains undo (decode_queries.h).
@@ -189,12 +185,12 @@ class HeadsMath {
     }
   }
 
-  // `queries`: of the team's heads, in shared memory.
+  // `queries`: of the team's heads, in shared memory. A barrier is to follow.
   DEVICE_FUNCTION void begin(const StreamParams& p, int tile, SharedAddress queries) {
     const int lane = device::lane();
     queries_ = queries + static_cast<uint32_t>(lane * (kKeyBits == 8 && !kMany ? 8 : 16));
-    gain_[0] = p.gains[int64_t{tile} * kColumns + lane / 4];
-    gain_[1] = kMany ? p.gains[int64_t{tile} * kColumns + kFewHeads + lane / 4 % 4] : 0.0f;
+    if (own_ == 0 && lane < 16)
+      notes_->gain[lane] = lane < kColumns ? p.gains[int64_t{tile} * kColumns + lane] : 0.0f;
   }
 
   // The weights of the wave's own tile, `live` of whose tokens are.
@@ -202,23 +198,25 @@ class HeadsMath {
                              HeadsState& state) {
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
     const bool low_group = group < 4;
+    const Places at = places(p);
     float s[2][2], t[2];  // [tokens 0-7, 8-15][2 * member and the next]; the second head's
     if constexpr (kKeyBits == 8)
-      half_scores(p, tile, s, t);
+      half_scores(p, tile, at, s, t);
     else
-      byte_scores(p, tile, s, t);
+      byte_scores(p, tile, at, s, t);
     float scale[2][2], zero[2][2];
+    const float gain[2] = {notes_->gain[group], notes_->gain[8 + group % 4]};
     DEVICE_UNROLL
     for (int e = 0; e < 2; ++e) DEVICE_UNROLL
     for (int j = 0; j < 2; ++j) {
       const SharedAddress slot =
-          tile + pair_at_ + static_cast<uint32_t>((8 * e + j) * p.tile.token_stride);
+          tile + at.pair + static_cast<uint32_t>((8 * e + j) * p.tile.token_stride);
       scale[e][j] = load_half(slot + p.format.scale_at);
       zero[e][j] = load_half(slot + p.format.zero_at);
-      s[e][j] *= gain_[0];
+      s[e][j] *= gain[0];
     }
     DEVICE_UNROLL
-    for (int j = 0; j < 2; ++j) t[j] *= gain_[1];
+    for (int j = 0; j < 2; ++j) t[j] *= gain[1];
     if (live < kTileTokens) {  // masked, not weighed 0: 0 * NaN is NaN
       DEVICE_UNROLL
       for (int e = 0; e < 2; ++e) DEVICE_UNROLL
@@ -252,10 +250,10 @@ class HeadsMath {
         const float factor = device::exp2_fast(state.limit[c] - limit[c]);
         state.sum[c] *= factor, state.zero[c] *= factor;
       }
-      if (member == 0) limits_->limit[own_][group] = limit[0];
-      if (member == 0 && low_group) limits_->limit[own_][8 + group] = limit[1];
+      if (member == 0) notes_->limit[own_][group] = limit[0];
+      if (member == 0 && low_group) notes_->limit[own_][8 + group] = limit[1];
     }
-    if (lane == 0) limits_->raised[own_] = raised, limits_->unit[own_] = unit;
+    if (lane == 0) notes_->raised[own_] = raised, notes_->unit[own_] = unit;
 
     uint32_t high[2], low[2];  // of head `group`
     DEVICE_UNROLL
@@ -277,22 +275,22 @@ class HeadsMath {
       const uint32_t other = device::shuffle_xor(low_group ? low2 : high2, 16);
       *reinterpret_cast<Quad*>(to) = {
           {high[0], low_group ? high2 : other, high[1], low_group ? other : low2}};
-      *reinterpret_cast<Pair*>(to + 32 * 16 - 8 * lane) = {{low[0], low[1]}};
+      *reinterpret_cast<Quad*>(to + 32 * 16) = {{low[0], 0, low[1], 0}};
     }
   }
 
   // Instead, where no token of the tile is live.
   DEVICE_FUNCTION void weigh_none(const HeadsState& state) const {
-    if (device::lane() == 0) limits_->raised[own_] = 0, limits_->unit[own_] = state.unit;
+    if (device::lane() == 0) notes_->raised[own_] = 0, notes_->unit[own_] = state.unit;
   }
 
   // Adds the values of the team's tiles, in the wave's dimensions. `live`: of the four tiles.
   template <class Tile>
   DEVICE_FUNCTION void attend(const StreamParams& p, Tile tile_of, HeadsState& state) const {
-    const TileLimits& limits = *limits_;
     const SharedAddress weights = device::shared_address(weights_);
-    const device::Words4 raised = device::load_shared16(device::shared_address(limits.raised));
+    const device::Words4 raised = device::load_shared16(device::shared_address(notes_->raised));
     const bool any_raised = (raised.x[0] | raised.x[1] | raised.x[2] | raised.x[3]) != 0;
+    const QuarterValues<kValueBits, kKeyBits == 8> values = places(p).values(p, own_);
     const HeadsState before = state;
     if (any_raised) follow(raised, state);
     DEVICE_ROLLED
@@ -301,9 +299,8 @@ class HeadsMath {
       if (!tile_of(t, tile)) continue;
       const SharedAddress from = weights + static_cast<uint32_t>(t * kWeightBytes);
       device::Words4 a = device::load_shared16(from);
-      device::Words2 low{};
-      if constexpr (kMany)
-        low = device::load_shared8(from + static_cast<uint32_t>(32 * 16 - 8 * device::lane()));
+      device::Words4 low{};
+      if constexpr (kMany) low = device::load_shared16(from + 32 * 16);
       if (any_raised) {
         float f[2];
         factors(t, before, state, f);
@@ -313,13 +310,13 @@ class HeadsMath {
         a.x[2] = device::multiply_f16x2(a.x[2], f0), a.x[3] = device::multiply_f16x2(a.x[3], f1);
         if constexpr (kMany)
           low.x[0] = device::multiply_f16x2(low.x[0], f0),
-          low.x[1] = device::multiply_f16x2(low.x[1], f0);
+          low.x[2] = device::multiply_f16x2(low.x[2], f0);
       }
       uint32_t x0[20], x8[20];
-      values_.load(tile, x0);
-      values_.load(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
+      values.load(tile, x0);
+      values.load(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
       const uint32_t of_rows[4] = {a.x[0], a.x[1], a.x[2], a.x[3]};
-      const uint32_t of_low[4] = {low.x[0], 0, low.x[1], 0};
+      const uint32_t of_low[4] = {low.x[0], low.x[1], low.x[2], low.x[3]};
       DEVICE_UNROLL
       for (int f = 0; f < kQuarterFields; ++f) {
         const uint32_t b[2] = {x0[f], x8[f]};
@@ -368,13 +365,38 @@ class HeadsMath {
     }
   }
   DEVICE_FUNCTION int own() const { return own_; }
-  DEVICE_FUNCTION int dim(int group, int run) const { return values_.dim(group, run); }
+  // The first dimension of a run of values of the lanes of a group.
+  DEVICE_FUNCTION int dim(const StreamParams& p, int group, int run) const {
+    return places(p).values(p, own_).dim(group, run);
+  }
 
  private:
+  // Where a lane's bytes lie in a tile.
+  struct Places {
+    uint32_t key, codes, shift;  // of token `group`
+    uint32_t pair;               // of token 2 * member
+    DEVICE_FUNCTION QuarterValues<kValueBits, kKeyBits == 8> values(const StreamParams& p,
+                                                                    int own) const {
+      const uint32_t even = pair + static_cast<uint32_t>(p.format.value_at);
+      return {even, even + static_cast<uint32_t>(p.tile.token_stride), own};
+    }
+  };
+  DEVICE_FUNCTION Places places(const StreamParams& p) const {
+    const int lane = device::lane(), group = lane / 4, member = lane % 4;
+    const uint32_t head = device::load_shared4(device::shared_address(notes_->head_at + own_));
+    const auto stride = static_cast<uint32_t>(p.tile.token_stride);
+    Places at;
+    at.key = head + static_cast<uint32_t>(group) * stride;
+    at.codes = at.key + static_cast<uint32_t>(member * (kKeyBits == 8 ? 4 : 24));
+    at.shift = (at.codes & 2) * 8, at.codes &= ~uint32_t{3};
+    at.pair = head + static_cast<uint32_t>(2 * member) * stride;
+    return at;
+  }
+
   // The second head's dot products of this lane: those of tokens 0-7 in groups 0-3.
-  DEVICE_FUNCTION void half_scores(const StreamParams& p, SharedAddress tile, float (&s)[2][2],
-                                   float (&t)[2]) const {
-    const SharedAddress codes = tile + codes_at_;
+  DEVICE_FUNCTION void half_scores(const StreamParams& p, SharedAddress tile, const Places& at,
+                                   float (&s)[2][2], float (&t)[2]) const {
+    const SharedAddress codes = tile + at.codes;
     const auto eight = static_cast<uint32_t>(8 * p.tile.token_stride);
     float d[2][4] = {};
     uint32_t nans[2] = {};
@@ -421,47 +443,41 @@ class HeadsMath {
     }
   }
 
-  DEVICE_FUNCTION void byte_scores(const StreamParams& p, SharedAddress tile, float (&s)[2][2],
-                                   float (&t)[2]) const {
+  DEVICE_FUNCTION void byte_scores(const StreamParams& p, SharedAddress tile, const Places& at,
+                                   float (&s)[2][2], float (&t)[2]) const {
     const int group = device::lane() / 4;
-    const SharedAddress codes = tile + codes_at_;
+    const SharedAddress codes = tile + at.codes;
     const auto eight = static_cast<uint32_t>(8 * p.tile.token_stride);
-    // Rows group, then group + 8:
-    int32_t high[2][4] = {};    // high * high; middle * high
-    int32_t low[2][4] = {};     // low * high, middle * low; keys high * high
-    int32_t rest[2][4] = {};    // few: high * low, keys high * low. many: of the second head
-    int32_t last[2][4] = {};    // middle * low; keys low * low
-    int32_t second[2][4] = {};  // many: the second head's high or middle * high; low * high
+    // Of heads 0-7: high and middle bytes of the queries with the keys' high bytes, with their low
+    // ones. Low bytes with high ones: few heads, of even and of odd steps, in the rows where they
+    // meet; many, in rows 8-15 of `more`, whose others are the last heads'.
+    int32_t high[2][4] = {}, low[2][4] = {};
+    int32_t more[2][4] = {}, more_low[2][4] = {}, last[2][4] = {};
+    int32_t squares[2][3] = {};  // of the lane's part of a key: high, mixed, low
     DEVICE_ROLLED
     for (int u = 0; u < 2; ++u) {
       uint32_t w[2][3];
       DEVICE_UNROLL
       for (int e = 0; e < 2; ++e) {
-        const SharedAddress at = codes + static_cast<uint32_t>(e) * eight + 12 * u;
-        uint32_t x = device::load_shared4(at);
+        const SharedAddress from = codes + static_cast<uint32_t>(e) * eight + 12 * u;
+        uint32_t x = device::load_shared4(from);
         DEVICE_UNROLL
         for (int i = 0; i < 3; ++i) {  // the last reaches into the norm
-          const uint32_t next = device::load_shared4(at + 4 * i + 4);
-          w[e][i] = device::funnel_shift_right(x, next, shift_);
+          const uint32_t next = device::load_shared4(from + 4 * i + 4);
+          w[e][i] = device::funnel_shift_right(x, next, at.shift);
           x = next;
         }
       }
+      const SharedAddress queries = queries_ + static_cast<uint32_t>(u * (kHeadsPart / 2));
+      const SharedAddress second =
+          queries_ + kHeadsPart + static_cast<uint32_t>(u * (kHeadsPart / (kMany ? 2 : 4)));
+      uint32_t r[4] = {};
       DEVICE_UNROLL
       for (int j = 0; j < 4; ++j) {
-        const auto step = static_cast<uint32_t>(4 * u + j);
-        const device::Words4 q = device::load_shared16(queries_ + step * 512);
-        uint32_t r[4] = {}, third[2] = {};
-        if constexpr (kMany) {
-          const device::Words4 x = device::load_shared16(queries_ + kHeadsSecondAt + step * 512);
-          const device::Words2 y = device::load_shared8(queries_ + kHeadsThirdAt + step * 256 -
-                                                        static_cast<uint32_t>(8 * device::lane()));
-          r[0] = x.x[0], r[1] = x.x[1], r[2] = x.x[2], r[3] = x.x[3];
-          third[0] = y.x[0], third[1] = y.x[1];
-        } else {
-          const device::Words2 x = device::load_shared8(queries_ + kHeadsSecondAt + step * 256 -
-                                                        static_cast<uint32_t>(8 * device::lane()));
-          r[0] = x.x[0], r[1] = x.x[1];
-        }
+        uint32_t q[4], third[4] = {};
+        load_rows(queries + j * 512, q);
+        if (kMany || j % 2 == 0) load_rows(second + (kMany ? j : j / 2) * 512, r);
+        if constexpr (kMany) load_rows(queries + 2 * kHeadsPart + j * 512, third);
         DEVICE_UNROLL
         for (int e = 0; e < 2; ++e) {
           uint32_t x = (w[e][0] & code_mask(j, 0)) | (w[e][1] & code_mask(j, 1)) |
@@ -472,22 +488,20 @@ class HeadsMath {
                                   device::permute_bytes(table_.high[0], table_.high[1], y)};
           const uint32_t kl[2] = {device::permute_bytes(table_.low[0], table_.low[1], x),
                                   device::permute_bytes(table_.low[0], table_.low[1], y)};
-          const uint32_t a0[4] = {q.x[0], q.x[2], q.x[1], q.x[3]};
-          const uint32_t a1[4] = {r[0], kh[0], r[1], kh[1]};
-          const uint32_t a2[4] = {q.x[2], kl[0], q.x[3], kl[1]};
-          device::multiply_16x8x32(high[e], a0, kh);
-          device::multiply_16x8x32(low[e], a1, kh);
-          device::multiply_16x8x32(last[e], a2, kl);
+          device::multiply_16x8x32(high[e], q, kh);
+          device::multiply_16x8x32(low[e], q, kl);
           if constexpr (kMany) {
-            const uint32_t a3[4] = {r[2], kh[0], r[3], kh[1]};
-            const uint32_t a4[4] = {r[2], third[0], r[3], third[1]};
-            const uint32_t a5[4] = {0, q.x[0], 0, q.x[1]};
-            device::multiply_16x8x32(rest[e], a3, kl);
-            device::multiply_16x8x32(second[e], a4, kh);
-            device::multiply_16x8x32(high[e], a5, kl);
+            device::multiply_16x8x32(more[e], r, kh);
+            device::multiply_16x8x32(more_low[e], r, kl);
+            device::multiply_16x8x32(last[e], third, kh);
           } else {
-            const uint32_t a3[4] = {q.x[0], kh[0], q.x[1], kh[1]};
-            device::multiply_16x8x32(rest[e], a3, kl);
+            device::multiply_16x8x32(j % 2 == 0 ? more[e] : last[e], r, kh);
+          }
+          DEVICE_UNROLL
+          for (int i = 0; i < 2; ++i) {
+            squares[e][0] = device::dot_bytes(kh[i], kh[i], squares[e][0]);
+            squares[e][1] = device::dot_bytes(kh[i], kl[i], squares[e][1]);
+            squares[e][2] = device::dot_bytes(kl[i], kl[i], squares[e][2]);
           }
         }
       }
@@ -496,20 +510,22 @@ class HeadsMath {
     const auto sum = [](int hh, int hl, int ll) {
       return device::fma(65536.0f, static_cast<float>(hh), static_cast<float>(hl * 256 + ll));
     };
-    float factor[2];  // of token `group`, in the lane that has the square of that token's key
+    float factor[2];  // of tokens group and group + 8
     DEVICE_UNROLL
     for (int e = 0; e < 2; ++e) {
-      const bool odd = group % 2 != 0;
-      const int hh = odd ? low[e][3] : low[e][2], hl = odd ? rest[e][3] : rest[e][2];
-      const int ll = odd ? last[e][3] : last[e][2];
       factor[e] = constant_;
-      if (p.norm_correction) factor[e] = device::rsqrt_fast(sum(hh, 2 * hl, ll) + constant_);
-      factor[e] *= load_half(tile + key_at_ + static_cast<uint32_t>(e) * eight +
+      if (p.norm_correction) {
+        float square = sum(squares[e][0], 2 * squares[e][1], squares[e][2]);
+        DEVICE_UNROLL
+        for (int mask = 1; mask < 4; mask *= 2) square += device::shuffle_xor(square, mask);
+        factor[e] = device::rsqrt_fast(square + constant_);
+      }
+      factor[e] *= load_half(tile + at.key + static_cast<uint32_t>(e) * eight +
                              static_cast<uint32_t>(p.format.norm_at));
       DEVICE_UNROLL
       for (int j = 0; j < 2; ++j)
-        s[e][j] =
-            sum(high[e][j], high[e][2 + j] + (kMany ? 0 : rest[e][j]), low[e][j] + last[e][j]);
+        s[e][j] = sum(high[e][j], high[e][2 + j] + low[e][j],
+                      low[e][2 + j] + more[e][(kMany ? 2 : 0) + j] + (kMany ? 0 : last[e][2 + j]));
     }
     DEVICE_UNROLL
     for (int j = 0; j < 2; ++j) {
@@ -517,19 +533,22 @@ class HeadsMath {
       if constexpr (kMany) {
         // Groups 0-3 have what high bytes make of all tokens, groups 4-7 what middle bytes do.
         const bool low_group = group < 4;
-        const int of_high = device::shuffle_xor(low_group ? second[1][j] : second[0][j], 16);
-        const int of_low = device::shuffle_xor(low_group ? rest[1][j] : rest[0][j], 16);
+        const int of_high = device::shuffle_xor(low_group ? more[1][j] : more[0][j], 16);
+        const int of_low = device::shuffle_xor(low_group ? more_low[1][j] : more_low[0][j], 16);
         if (low_group)
-          t[j] = sum(second[0][j], of_high + rest[0][j], second[0][2 + j] + of_low);
+          t[j] = sum(more[0][j], of_high + more_low[0][j], last[0][j] + of_low);
         else
-          t[j] = sum(of_high, second[1][j] + of_low, second[1][2 + j] + rest[1][j]);
+          t[j] = sum(of_high, more[1][j] + of_low, last[1][j] + more_low[1][j]);
       }
     }
     of_tokens(factor, s, t);
   }
+  DEVICE_FUNCTION static void load_rows(SharedAddress from, uint32_t (&a)[4]) {
+    const device::Words4 x = device::load_shared16(from);
+    a[0] = x.x[0], a[1] = x.x[1], a[2] = x.x[2], a[3] = x.x[3];
+  }
 
-  // Multiplies scores by factors of their tokens; factor[e]: of token group + 8 e, in the lane
-  // whose columns have that of token `group`.
+  // Multiplies scores by factors of their tokens; factor[e]: of token group + 8 e.
   DEVICE_FUNCTION void of_tokens(const float (&factor)[2], float (&s)[2][2], float (&t)[2]) const {
     const int lane = device::lane(), member = lane % 4;
     DEVICE_UNROLL
@@ -559,12 +578,12 @@ class HeadsMath {
   DEVICE_FUNCTION void factors(int tile, const HeadsState& before, const HeadsState& now,
                                float (&f)[2]) const {
     const int group = device::lane() / 4;
-    const bool raised = limits_->raised[tile] != 0;
-    const float units = now.unit * inverse_of_power(raised ? limits_->unit[tile] : before.unit);
+    const bool raised = notes_->raised[tile] != 0;
+    const float units = now.unit * inverse_of_power(raised ? notes_->unit[tile] : before.unit);
     DEVICE_UNROLL
     for (int c = 0; c < 2; ++c) {
       const int at = c == 0 ? group : 8 + group % 4;
-      const float limit = raised && (c == 0 || kMany) ? limits_->limit[tile][at] : before.limit[c];
+      const float limit = raised && (c == 0 || kMany) ? notes_->limit[tile][at] : before.limit[c];
       f[c] = device::exp2_fast(limit - now.limit[c]) * units;
     }
   }
@@ -575,10 +594,10 @@ class HeadsMath {
     DEVICE_UNROLL
     for (int t = 0; t < kTeamTiles; ++t) {
       if (!raised.x[t]) continue;
-      unit = device::min(unit, limits_->unit[t]);
+      unit = device::min(unit, notes_->unit[t]);
       DEVICE_UNROLL
       for (int c = 0; c < (kMany ? 2 : 1); ++c) {
-        const float x = limits_->limit[t][c == 0 ? group : 8 + group % 4];
+        const float x = notes_->limit[t][c == 0 ? group : 8 + group % 4];
         limit[c] = device::max(limit[c], x);
         if (t == own_) own[c] = x;
       }
@@ -600,13 +619,10 @@ class HeadsMath {
 
   int own_;
   uint8_t* weights_;
-  TileLimits* limits_;
-  uint32_t key_at_, codes_at_, shift_, pair_at_;
-  QuarterValues<kValueBits, kKeyBits == 8> values_;
+  TeamNotes* notes_;
   ByteTable table_;
   float constant_;
   SharedAddress queries_;
-  float gain_[2];
 };
 
 }  // namespace tq

@@ -15,15 +15,17 @@ namespace tq {
 
 inline constexpr int kHeadsDim = 256, kFewHeads = 8, kManyHeads = 12;
 
-// Of centroid keys, by parts: (high, middle) of heads 0-7, 16 bytes a lane and step of 32
-// dimensions; low, and of many heads (high, middle) of heads 8-11, in rows 0-3 and 4-7; low of
-// heads 8-11.
+// Of centroid keys, by parts. Each is 16 bytes a lane and step of 32 dimensions, the registers of
+// an A operand: rows group, then group + 8, and both for the second half of the step.
+//   first: high, middle bytes of heads 0-7
+//   few heads, second: low bytes of heads 0-7, of an even step, then of the odd one behind it
+//   many, second: high and middle bytes of heads 8-11 (rows 0-3, 4-7), low bytes of heads 0-7
+//   many, third: low bytes of heads 8-11 twice; nothing
 inline constexpr int kByteSteps = kHeadsDim / 32, kHalfSteps = kHeadsDim / 16;
-inline constexpr int heads_second_bytes(bool many) { return many ? 16 : 8; }  // of a lane and step
-inline constexpr int kHeadsSecondAt = kByteSteps * 32 * 16, kHeadsThirdAt = 2 * kHeadsSecondAt;
+inline constexpr int kHeadsPart = kByteSteps * 32 * 16;
 inline constexpr int heads_query_bytes(int key_bits, bool many) {
   if (key_bits == 8) return kHalfSteps * 32 * (many ? 16 : 8);
-  return kHeadsSecondAt + kByteSteps * 32 * (many ? 24 : 8);
+  return many ? 3 * kHeadsPart : kHeadsPart + kHeadsPart / 2;
 }
 
 // 32 codes of 3 bits are three words. Codes j, j + 4, ... lie in different bits of the words, so
@@ -51,21 +53,23 @@ DEVICE_FUNCTION void put_query_bytes(uint8_t* tile, bool many, int column, int d
   const auto middle = static_cast<int8_t>(rest);
   const int high = (rest - middle) >> 8;
   const BytePlace p = byte_place(d);
-  const auto put = [&](int part, int bytes, int at, int row, int value) {
-    tile[part + (p.step * 32 + 4 * row + p.member) * bytes + at + p.byte] =
-        static_cast<uint8_t>(value);
+  const auto put = [&](int part, int row, int value, bool paired = false) {
+    const int step = paired ? p.step / 2 : p.step, at = row / 8 + (paired ? p.step % 2 : 0);
+    tile[part * kHeadsPart + (step * 32 + 4 * (row % 8) + p.member) * 16 + p.byte / 4 * 8 + at * 4 +
+         p.byte % 4] = static_cast<uint8_t>(value);
   };
-  const int second = heads_second_bytes(many);
   if (column < kFewHeads) {
-    put(0, 16, 0, column, high);
-    put(0, 16, 8, column, middle);
-    put(kHeadsSecondAt, second, 0, column, low);
+    put(0, column, high);
+    put(0, column + 8, middle);
+    put(1, many ? column + 8 : column, low, !many);
   } else {
     const int row = column - kFewHeads;
-    put(kHeadsSecondAt, second, 8, row, high);
-    put(kHeadsSecondAt, second, 8, row + 4, middle);
-    put(kHeadsThirdAt, 8, 0, row, low);
-    put(kHeadsThirdAt, 8, 0, row + 4, low);
+    put(1, row, high);
+    put(1, row + 4, middle);
+    put(2, row, low);
+    put(2, row + 4, low);
+    put(2, row + 8, 0);
+    put(2, row + 12, 0);
   }
 }
 

@@ -215,7 +215,7 @@ class HeadsStream {
         four.x[i] = device::bit_cast<uint32_t>(
             device::fma(state_.output[field][2 * c + j], codes * undo, zero));
       }
-      *reinterpret_cast<Quad*>(to + math_.dim(2 * member + j, run)) = four;
+      *reinterpret_cast<Quad*>(to + math_.dim(p_, 2 * member + j, run)) = four;
     }
   }
 

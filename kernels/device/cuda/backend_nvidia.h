@@ -52,6 +52,10 @@ DEVICE_FUNCTION uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t sel
 DEVICE_FUNCTION uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
   return __funnelshift_r(low, high, shift);
 }
+// c and the products of four signed bytes.
+DEVICE_FUNCTION int32_t dot_bytes(uint32_t a, uint32_t b, int32_t c) {
+  return __dp4a(static_cast<int>(a), static_cast<int>(b), c);
+}
 template <class T>
 DEVICE_FUNCTION T lookup32(T v, uint32_t index) {  // the instruction looks at 5 bits
   return bit_cast<T>(__shfl_sync(kAllLanes, bit_cast<unsigned>(v), static_cast<int>(index)));

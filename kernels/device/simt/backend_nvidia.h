@@ -83,6 +83,10 @@ inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
 inline uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (shift & 31));
 }
+inline int32_t dot_bytes(uint32_t a, uint32_t b, int32_t c) {
+  for (int i = 0; i < 32; i += 8) c += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
+  return c;
+}
 template <class T>
 T lookup32(T v, uint32_t index, Site site = Site::current()) {
   return device::shuffle(v, static_cast<int>(index & 31), site);
