@@ -23,6 +23,7 @@ inline constexpr int kQuarterFields = kQuarter / 8;  // a lane's dimensions of v
 
 // What a team has in shared memory beside weights: what its waves say of their tiles, and what they
 // would have to keep in registers all the time.
+inline constexpr int kNoTile = 2;
 struct TeamNotes {
   int raised[kTeamTiles];
   float unit[kTeamTiles];
@@ -281,48 +282,42 @@ class HeadsMath {
 
   // Instead, where no token of the tile is live.
   DEVICE_FUNCTION void weigh_none(const HeadsState& state) const {
-    if (device::lane() == 0) notes_->raised[own_] = 0, notes_->unit[own_] = state.unit;
+    if (device::lane() == 0) notes_->raised[own_] = kNoTile, notes_->unit[own_] = state.unit;
   }
 
-  // Adds the values of the team's tiles, in the wave's dimensions. `live`: of the four tiles.
-  template <class Tile>
-  DEVICE_FUNCTION void attend(const StreamParams& p, Tile tile_of, HeadsState& state) const {
-    const SharedAddress weights = device::shared_address(weights_);
+  // Adds the values of the team's tiles, which lie one behind the other from `tile` on, in the
+  // wave's dimensions.
+  DEVICE_FUNCTION void attend(const StreamParams& p, SharedAddress tile, HeadsState& state) const {
+    SharedAddress weights = device::shared_address(weights_);
     const device::Words4 raised = device::load_shared16(device::shared_address(notes_->raised));
-    const bool any_raised = (raised.x[0] | raised.x[1] | raised.x[2] | raised.x[3]) != 0;
-    const QuarterValues<kValueBits, kKeyBits == 8> values = places(p).values(p, own_);
+    const Values values = places(p).values(p, own_);
+    if ((raised.x[0] | raised.x[1] | raised.x[2] | raised.x[3]) == 0) {
+      DEVICE_UNROLL
+      for (int t = 0; t < kTeamTiles; ++t) {
+        multiply_values(p, tile, values, device::load_shared16(weights), low_weights(weights),
+                        state);
+        tile += static_cast<uint32_t>(p.tile.bytes), weights += kWeightBytes;
+      }
+      return;
+    }
     const HeadsState before = state;
-    if (any_raised) follow(raised, state);
+    follow(raised, state);
     DEVICE_ROLLED
     for (int t = 0; t < kTeamTiles; ++t) {
-      SharedAddress tile;
-      if (!tile_of(t, tile)) continue;
-      const SharedAddress from = weights + static_cast<uint32_t>(t * kWeightBytes);
-      device::Words4 a = device::load_shared16(from);
-      device::Words4 low{};
-      if constexpr (kMany) low = device::load_shared16(from + 32 * 16);
-      if (any_raised) {
+      if (notes_->raised[t] != kNoTile) {
         float f[2];
         factors(t, before, state, f);
         const uint32_t f0 = device::pack_halves<device::f16>(f[0], f[0]);
         const uint32_t f1 = kMany ? device::pack_halves<device::f16>(f[1], f[1]) : f0;
+        device::Words4 a = device::load_shared16(weights);
         a.x[0] = device::multiply_f16x2(a.x[0], f0), a.x[1] = device::multiply_f16x2(a.x[1], f1);
         a.x[2] = device::multiply_f16x2(a.x[2], f0), a.x[3] = device::multiply_f16x2(a.x[3], f1);
-        if constexpr (kMany)
-          low.x[0] = device::multiply_f16x2(low.x[0], f0),
-          low.x[2] = device::multiply_f16x2(low.x[2], f0);
+        device::Words4 low = low_weights(weights);
+        low.x[0] = device::multiply_f16x2(low.x[0], f0);
+        low.x[2] = device::multiply_f16x2(low.x[2], f0);
+        multiply_values(p, tile, values, a, low, state);
       }
-      uint32_t x0[20], x8[20];
-      values.load(tile, x0);
-      values.load(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
-      const uint32_t of_rows[4] = {a.x[0], a.x[1], a.x[2], a.x[3]};
-      const uint32_t of_low[4] = {low.x[0], low.x[1], low.x[2], low.x[3]};
-      DEVICE_UNROLL
-      for (int f = 0; f < kQuarterFields; ++f) {
-        const uint32_t b[2] = {x0[f], x8[f]};
-        device::multiply_16x8x16<device::f16>(state.output[f], of_rows, b);
-        if constexpr (kMany) device::multiply_16x8x16<device::f16>(state.output[f], of_low, b);
-      }
+      tile += static_cast<uint32_t>(p.tile.bytes), weights += kWeightBytes;
     }
   }
 
@@ -371,12 +366,32 @@ class HeadsMath {
   }
 
  private:
+  using Values = QuarterValues<kValueBits, kKeyBits == 8>;
+  // What the high halves of the weights leave, of many heads.
+  DEVICE_FUNCTION static device::Words4 low_weights(SharedAddress weights) {
+    return kMany ? device::load_shared16(weights + 32 * 16) : device::Words4{};
+  }
+  DEVICE_FUNCTION static void multiply_values(const StreamParams& p, SharedAddress tile,
+                                              const Values& values, const device::Words4& weights,
+                                              const device::Words4& low, HeadsState& state) {
+    uint32_t x0[20], x8[20];
+    values.load(tile, x0);
+    values.load(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
+    const uint32_t a[4] = {weights.x[0], weights.x[1], weights.x[2], weights.x[3]};
+    const uint32_t a_low[4] = {low.x[0], low.x[1], low.x[2], low.x[3]};
+    DEVICE_UNROLL
+    for (int f = 0; f < kQuarterFields; ++f) {
+      const uint32_t b[2] = {x0[f], x8[f]};
+      device::multiply_16x8x16<device::f16>(state.output[f], a, b);
+      if constexpr (kMany) device::multiply_16x8x16<device::f16>(state.output[f], a_low, b);
+    }
+  }
+
   // Where a lane's bytes lie in a tile.
   struct Places {
     uint32_t key, codes, shift;  // of token `group`
     uint32_t pair;               // of token 2 * member
-    DEVICE_FUNCTION QuarterValues<kValueBits, kKeyBits == 8> values(const StreamParams& p,
-                                                                    int own) const {
+    DEVICE_FUNCTION Values values(const StreamParams& p, int own) const {
       const uint32_t even = pair + static_cast<uint32_t>(p.format.value_at);
       return {even, even + static_cast<uint32_t>(p.tile.token_stride), own};
     }
@@ -484,10 +499,10 @@ class HeadsMath {
                        (w[e][2] & code_mask(j, 2));
           if (j > 0) x = device::funnel_shift_right(x, x, static_cast<uint32_t>(32 - j));
           const uint32_t y = x >> 16;
-          const uint32_t kh[2] = {device::permute_bytes(table_.high[0], table_.high[1], x),
-                                  device::permute_bytes(table_.high[0], table_.high[1], y)};
-          const uint32_t kl[2] = {device::permute_bytes(table_.low[0], table_.low[1], x),
-                                  device::permute_bytes(table_.low[0], table_.low[1], y)};
+          const uint32_t kh[2] = {device::look_up_bytes(table_.high[0], table_.high[1], x),
+                                  device::look_up_bytes(table_.high[0], table_.high[1], y)};
+          const uint32_t kl[2] = {device::look_up_bytes(table_.low[0], table_.low[1], x),
+                                  device::look_up_bytes(table_.low[0], table_.low[1], y)};
           device::multiply_16x8x32(high[e], q, kh);
           device::multiply_16x8x32(low[e], q, kl);
           if constexpr (kMany) {
@@ -578,7 +593,7 @@ class HeadsMath {
   DEVICE_FUNCTION void factors(int tile, const HeadsState& before, const HeadsState& now,
                                float (&f)[2]) const {
     const int group = device::lane() / 4;
-    const bool raised = notes_->raised[tile] != 0;
+    const bool raised = notes_->raised[tile] == 1;
     const float units = now.unit * inverse_of_power(raised ? notes_->unit[tile] : before.unit);
     DEVICE_UNROLL
     for (int c = 0; c < 2; ++c) {
@@ -593,7 +608,7 @@ class HeadsMath {
     float unit = state.unit;
     DEVICE_UNROLL
     for (int t = 0; t < kTeamTiles; ++t) {
-      if (!raised.x[t]) continue;
+      if (raised.x[t] != 1) continue;
       unit = device::min(unit, notes_->unit[t]);
       DEVICE_UNROLL
       for (int c = 0; c < (kMany ? 2 : 1); ++c) {

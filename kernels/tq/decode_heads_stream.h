@@ -22,11 +22,11 @@ struct HeadsCursor {
     stage = 0;
   }
 };
-// What a wave needs once a turn, written by its first lane.
+// What a wave needs seldom, written by its first lane.
 struct HeadsWave {
-  HeadsCursor now, ahead;
-  int at, copy_at;                    // their slots in the ring
-  int row = -1, first, last, stages;  // stages [first, last) of a sequence, of so many
+  HeadsCursor ahead;            // what is copied next
+  int row = -1, first, stages;  // of a sequence: the block's first stage, and all
+  int begun;                    // the turn of the first stage
 };
 
 template <int kKeyBits, int kValueBits, bool kMany>
@@ -44,8 +44,13 @@ class HeadsStream {
                 shared + p.merge_at + team_ * team_bytes(kMany));
   }
 
-  DEVICE_FUNCTION void run(Batch* batches, int* next_ids) {
+  DEVICE_FUNCTION void run(Batch* batches, int* next_ids, device::BulkBarrier* full) {
     device::allow_next();
+    full_ = device::shared_address(full);
+    if (p_.bulk && device::wave() == 0) {
+      if (device::lane() < p_.ring) device::bulk_begin(barrier(device::lane()));
+      device::bulk_begun();
+    }
     const Runs runs = runs_of(p_.schedule);
     const Cut cut = runs.total > 0 ? cut_of(p_.schedule, runs.total) : Cut{};
     if (device::block_x() >= cut.parts) return device::wait_for_previous();
@@ -55,40 +60,43 @@ class HeadsStream {
     if (device::wave() == 0) planner.begin(find_stage(p_.schedule, runs, begin), batches);
     state_.clear();
 
-    // Turn i attends to stage i and starts the copies of stage i + ring - 1.
+    // Turn i attends to stage i, in slot `at` of the ring, and starts the copies of stage
+    // i + ring - 1 into the slot before it.
+    int at = 1;
+    uint32_t parity = 1;  // of the slot's copies
+    HeadsCursor now{};
     DEVICE_ROLLED
-    for (int i = 1 - p_.ring; i <= stages; ++i) {
+    for (int i = 1 - p_.ring; i <= stages; ++i, ++at) {
       if (i == 0) device::wait_for_previous();  // for the queries
-      if (p_.ring == 4)
-        device::copy_async_wait<2>();
-      else if (p_.ring == 3)
-        device::copy_async_wait<1>();
-      else
-        device::copy_async_wait<0>();
+      if (at == p_.ring) at = 0, parity ^= 1;
+      if (!p_.bulk) {
+        if (p_.ring == 4)
+          device::copy_async_wait<2>();
+        else if (p_.ring == 3)
+          device::copy_async_wait<1>();
+        else
+          device::copy_async_wait<0>();
+      }
       device::sync_block();
 
       const int copied = i + p_.ring - 1;
-      if (copied < stages) copy_stage(batches, planner, copied + 1 < stages);
-      device::copy_async_commit();
+      if (copied < stages && (!p_.bulk || device::wave() == 0))
+        copy_stage(batches, planner, at == 0 ? p_.ring - 1 : at - 1, copied + 1 < stages);
+      if (!p_.bulk) device::copy_async_commit();
       if (i < 0) continue;
 
-      const Batch& batch = batches[own_->now.batch];
+      const Batch& batch = batches[now.batch];
       const int row = i < stages ? batch.row : -1;
       if (row != own_->row) {
-        if (own_->row >= 0) finish();
+        if (own_->row >= 0) finish(i);
         if (i == stages) break;
-        begin_segment(row, batch);
+        begin_segment(row, batch, now.stage, i);
       }
-      turn(batch.tiles + own_->now.stage * kTeamTiles);
-      device::sync_wave();
-      if (device::lane() == 0) {
-        own_->at = own_->at + 1 == p_.ring ? 0 : own_->at + 1;
-        own_->now.advance(batch.count);
-        own_->last += 1;
-      }
-      device::sync_wave();
+      if (p_.bulk) device::bulk_wait(barrier(at), parity);
+      turn(at, batch.tiles[now.stage * kTeamTiles + math_.own()].live);
+      now.advance(batch.count);
     }
-    device::copy_async_wait<0>();
+    if (!p_.bulk) device::copy_async_wait<0>();
   }
 
  private:
@@ -100,12 +108,40 @@ class HeadsStream {
            static_cast<uint32_t>((slot * kTeamTiles + tile) * p_.tile.bytes);
   }
 
-  // A wave copies its share of one tile.
-  DEVICE_FUNCTION void copy_stage(Batch* batches, const Planner& planner, bool more) {
+  DEVICE_FUNCTION SharedAddress barrier(int slot) const {
+    return full_ + static_cast<uint32_t>(slot) * static_cast<uint32_t>(sizeof(device::BulkBarrier));
+  }
+
+  // Starts the copies of the next stage, and plans what is behind its batch.
+  DEVICE_FUNCTION void copy_stage(Batch* batches, const Planner& planner, int slot, bool more) {
     const HeadsCursor ahead = own_->ahead;
-    const int slot = own_->copy_at;
     const Batch& batch = batches[ahead.batch];
-    const TileInfo& tile = batch.tiles[ahead.stage * kTeamTiles + math_.own()];
+    const TileInfo* const tiles = batch.tiles + ahead.stage * kTeamTiles;
+    if (p_.bulk)
+      copy_in_bulk(tiles, slot);
+    else
+      copy_share(tiles[math_.own()], slot);
+    HeadsCursor next = ahead;
+    next.advance(batch.count);
+    if (next.stage == 0 && more && device::wave() == 0) planner.plan(batch, batches + next.batch);
+    device::sync_wave();
+    if (device::lane() == 0) own_->ahead = next;
+  }
+  DEVICE_FUNCTION void copy_in_bulk(const TileInfo* tiles, int slot) const {
+    if (device::lane() != 0) return;
+    uint32_t bytes = 0;
+    DEVICE_UNROLL
+    for (int t = 0; t < kTeamTiles; ++t) bytes += static_cast<uint32_t>(tiles[t].bytes);
+    device::bulk_announce(barrier(slot), bytes);
+    const uint64_t policy = device::l2_evict_first();
+    DEVICE_UNROLL
+    for (int t = 0; t < kTeamTiles; ++t)
+      if (tiles[t].bytes > 0)
+        device::bulk_copy(tile_at(slot, t), p_.cache + tiles[t].offset,
+                          static_cast<uint32_t>(tiles[t].bytes), barrier(slot), policy);
+  }
+  // A wave copies its share of one tile.
+  DEVICE_FUNCTION void copy_share(const TileInfo& tile, int slot) const {
     const int begin = (team_ * device::kWave + device::lane()) * 16;
     const int step = p_.head_tiles * device::kWave * 16, bytes = tile.bytes;
     const uint8_t* const from = p_.cache + tile.offset;
@@ -128,24 +164,16 @@ class HeadsStream {
             from + run * p_.tile.run_stride + (at - run * p_.tile.run_bytes));
       }
     }
-    HeadsCursor next = ahead;
-    next.advance(batch.count);
-    if (next.stage == 0 && more && device::wave() == 0) planner.plan(batch, batches + next.batch);
-    device::sync_wave();
-    if (device::lane() == 0) {
-      own_->ahead = next;
-      own_->copy_at = slot + 1 == p_.ring ? 0 : slot + 1;
-    }
   }
 
   DEVICE_FUNCTION int in_group() const {  // which tile of the KV head's heads
     return team_ - divide(team_, p_.by_block_tiles) * p_.block_tiles + device::block_y();
   }
-  DEVICE_FUNCTION void begin_segment(int row, const Batch& batch) {
+  DEVICE_FUNCTION void begin_segment(int row, const Batch& batch, int stage, int turn) {
     device::sync_wave();
     if (device::lane() == 0) {
-      const int first = batch.first + own_->now.stage;
-      own_->row = row, own_->first = own_->last = first, own_->stages = batch.stages;
+      own_->row = row, own_->begun = turn;
+      own_->first = batch.first + stage, own_->stages = batch.stages;
     }
     state_.clear();
     const int tile = row * p_.row_tiles + divide(team_, p_.by_block_tiles) * p_.tiles + in_group();
@@ -160,26 +188,19 @@ class HeadsStream {
     device::sync_block();
   }
 
-  DEVICE_FUNCTION void turn(const TileInfo* infos) {
-    const int slot = own_->at, live = infos[math_.own()].live;
+  DEVICE_FUNCTION void turn(int slot, int live) {
     if (live > 0)
       math_.weigh(p_, tile_at(slot, math_.own()), live, state_);
     else
       math_.weigh_none(state_);
     device::sync_block();
-    math_.attend(
-        p_,
-        [&](int t, SharedAddress& tile) {
-          tile = tile_at(slot, t);
-          return infos[t].live > 0;
-        },
-        state_);
+    math_.attend(p_, tile_at(slot, 0), state_);
   }
 
   // Writes the result of a segment.
-  DEVICE_FUNCTION void finish() {
+  DEVICE_FUNCTION void finish(int turn) {
     math_.join(state_);
-    const bool whole = own_->first == 0 && own_->last == own_->stages;
+    const bool whole = own_->first == 0 && turn - own_->begun == own_->stages;
     const int64_t slot = whole ? int64_t{2} * p_.schedule.parts + own_->row
                                : int64_t{2} * device::block_x() + (own_->first == 0);
     const int group = device::lane() / 4;
@@ -223,6 +244,7 @@ class HeadsStream {
   uint8_t* const shared_;
   HeadsWave* const own_;
   const int team_;
+  SharedAddress full_;  // barriers of the ring's slots
   HeadsState state_;
   Math math_;
 };
@@ -233,10 +255,11 @@ decode_heads(StreamParams p) {
   DEVICE_SHARED(Batch, batches, kBatches);
   DEVICE_SHARED(HeadsWave, waves, kMostHeadTiles * kTeamWaves);
   DEVICE_SHARED(int, next_ids, device::kWave);
+  DEVICE_SHARED(device::BulkBarrier, full, kMostRing);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   HeadsStream<kKeyBits, kValueBits, kMany>(p, device::data(shared),
                                            device::data(waves) + device::wave())
-      .run(device::data(batches), device::data(next_ids));
+      .run(device::data(batches), device::data(next_ids), device::data(full));
 }
 
 }  // namespace tq

@@ -350,6 +350,7 @@ struct DecodeSm80 {
     s.scores_at = plan.scores_at;
     s.queries_at = plan.queries_at;
     s.ring_at = plan.ring_at;
+    s.bulk = device::hopper_or_later() && plan.tile.runs == 1;
     const device::Grid grid{plan.parts, plan.tiles / plan.block_tiles, 1};
     const auto bytes = static_cast<size_t>(plan.shared_bytes);
     if (plan.heads)

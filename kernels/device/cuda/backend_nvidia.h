@@ -52,6 +52,11 @@ DEVICE_FUNCTION uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t sel
 DEVICE_FUNCTION uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
   return __funnelshift_r(low, high, shift);
 }
+DEVICE_FUNCTION uint32_t look_up_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t out;  // __byte_perm() masks the selector first
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(selector));
+  return out;
+}
 // c and the products of four signed bytes.
 DEVICE_FUNCTION int32_t dot_bytes(uint32_t a, uint32_t b, int32_t c) {
   return __dp4a(static_cast<int>(a), static_cast<int>(b), c);

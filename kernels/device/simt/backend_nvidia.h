@@ -83,6 +83,11 @@ inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
 inline uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (shift & 31));
 }
+inline uint32_t look_up_bytes(uint32_t low, uint32_t high, uint32_t selector,
+                              Site site = Site::current()) {
+  if (selector & 0x8888) simt::fail("look_up_bytes: a nibble of the selector is above 7", site);
+  return permute_bytes(low, high, selector);
+}
 inline int32_t dot_bytes(uint32_t a, uint32_t b, int32_t c) {
   for (int i = 0; i < 32; i += 8) c += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
   return c;
