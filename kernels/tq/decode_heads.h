@@ -98,7 +98,10 @@ class QuarterValues {
     }
   }
 
+  // Whether load() has to be told that runs lie in words of their own.
+  DEVICE_FUNCTION bool two_words() const { return kValueBits == 4 && !kAligned && two_words_; }
   // fields[0 ... 3]: the first run, fields[4 ... 7] the second; of two tokens each.
+  template <bool kTwoWords>
   DEVICE_FUNCTION void load(SharedAddress tile, uint32_t (&fields)[20]) const {
     using device::load_shared4;
     using device::permute_bytes;
@@ -111,7 +114,7 @@ class QuarterValues {
         nibbles(permute_bytes(x, y, kHighHalves), fields + 4);
       } else {
         uint32_t other_x = x, other_y = y;
-        if (two_words_) {
+        if (kTwoWords && two_words_) {
           other_x = load_shared4(tile + (even_ + other_even_));
           other_y = load_shared4(tile + (odd_ + other_odd_));
         }
@@ -292,12 +295,18 @@ class HeadsMath {
     const device::Words4 raised = device::load_shared16(device::shared_address(notes_->raised));
     const Values values = places(p).values(p, own_);
     if ((raised.x[0] | raised.x[1] | raised.x[2] | raised.x[3]) == 0) {
-      DEVICE_UNROLL
-      for (int t = 0; t < kTeamTiles; ++t) {
-        multiply_values(p, tile, values, device::load_shared16(weights), low_weights(weights),
-                        state);
-        tile += static_cast<uint32_t>(p.tile.bytes), weights += kWeightBytes;
-      }
+      const auto add_all = [&](auto two_words) {
+        DEVICE_UNROLL
+        for (int t = 0; t < kTeamTiles; ++t) {
+          multiply_values<two_words()>(p, tile, values, device::load_shared16(weights),
+                                       low_weights(weights), state);
+          tile += static_cast<uint32_t>(p.tile.bytes), weights += kWeightBytes;
+        }
+      };
+      if (values.two_words())
+        add_all(std::true_type());
+      else
+        add_all(std::false_type());
       return;
     }
     const HeadsState before = state;
@@ -315,7 +324,7 @@ class HeadsMath {
         device::Words4 low = low_weights(weights);
         low.x[0] = device::multiply_f16x2(low.x[0], f0);
         low.x[2] = device::multiply_f16x2(low.x[2], f0);
-        multiply_values(p, tile, values, a, low, state);
+        multiply_values<true>(p, tile, values, a, low, state);
       }
       tile += static_cast<uint32_t>(p.tile.bytes), weights += kWeightBytes;
     }
@@ -371,12 +380,13 @@ class HeadsMath {
   DEVICE_FUNCTION static device::Words4 low_weights(SharedAddress weights) {
     return kMany ? device::load_shared16(weights + 32 * 16) : device::Words4{};
   }
+  template <bool kTwoWords>
   DEVICE_FUNCTION static void multiply_values(const StreamParams& p, SharedAddress tile,
                                               const Values& values, const device::Words4& weights,
                                               const device::Words4& low, HeadsState& state) {
     uint32_t x0[20], x8[20];
-    values.load(tile, x0);
-    values.load(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
+    values.template load<kTwoWords>(tile, x0);
+    values.template load<kTwoWords>(tile + static_cast<uint32_t>(8 * p.tile.token_stride), x8);
     const uint32_t a[4] = {weights.x[0], weights.x[1], weights.x[2], weights.x[3]};
     const uint32_t a_low[4] = {low.x[0], low.x[1], low.x[2], low.x[3]};
     DEVICE_UNROLL
@@ -469,7 +479,7 @@ class HeadsMath {
     int32_t high[2][4] = {}, low[2][4] = {};
     int32_t more[2][4] = {}, more_low[2][4] = {}, last[2][4] = {};
     int32_t squares[2][3] = {};  // of the lane's part of a key: high, mixed, low
-    DEVICE_ROLLED
+    DEVICE_UNROLL
     for (int u = 0; u < 2; ++u) {
       uint32_t w[2][3];
       DEVICE_UNROLL

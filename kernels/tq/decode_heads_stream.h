@@ -128,17 +128,16 @@ class HeadsStream {
     if (device::lane() == 0) own_->ahead = next;
   }
   DEVICE_FUNCTION void copy_in_bulk(const TileInfo* tiles, int slot) const {
-    if (device::lane() != 0) return;
-    uint32_t bytes = 0;
+    const int lane = device::lane();
+    const TileInfo own = lane < kTeamTiles ? tiles[lane] : TileInfo{};
+    auto bytes = static_cast<uint32_t>(own.bytes);
     DEVICE_UNROLL
-    for (int t = 0; t < kTeamTiles; ++t) bytes += static_cast<uint32_t>(tiles[t].bytes);
-    device::bulk_announce(barrier(slot), bytes);
-    const uint64_t policy = device::l2_evict_first();
-    DEVICE_UNROLL
-    for (int t = 0; t < kTeamTiles; ++t)
-      if (tiles[t].bytes > 0)
-        device::bulk_copy(tile_at(slot, t), p_.cache + tiles[t].offset,
-                          static_cast<uint32_t>(tiles[t].bytes), barrier(slot), policy);
+    for (int mask = 1; mask < kTeamTiles; mask *= 2) bytes += device::shuffle_xor(bytes, mask);
+    if (lane == 0) device::bulk_announce(barrier(slot), bytes);
+    device::sync_wave();
+    if (own.bytes > 0)
+      device::bulk_copy(tile_at(slot, lane), p_.cache + own.offset,
+                        static_cast<uint32_t>(own.bytes), barrier(slot), device::l2_evict_first());
   }
   // A wave copies its share of one tile.
   DEVICE_FUNCTION void copy_share(const TileInfo& tile, int slot) const {

@@ -373,7 +373,7 @@ struct DecodeSm80 {
     m.lse = strided<2>(a.tensor("lse"));
     m.heads = plan.query_heads;
     const int64_t items = int64_t{plan.batch} * plan.query_heads;
-    const bool shared = plan.parts >= 8 * plan.batch && 2 * items <= plan.parts;
+    const bool shared = plan.parts >= 8 * plan.batch && (plan.heads || 2 * items <= plan.parts);
     with_dim(plan.head_dim, [&](auto dim) {
       if (shared)
         device::launch_overlapping(merge_partials<dim(), true>,
