@@ -31,15 +31,25 @@ struct TeamNotes {
   float gain[16];       // what the scores of a head are multiplied by
   uint32_t head_at[4];  // of the KV head in a tile
 };
-inline constexpr int team_weight_bytes(bool many) { return kTeamTiles * 32 * (many ? 32 : 16); }
-// Of a team, in shared memory: weights, limits, and at the end sums of each wave.
-inline constexpr int team_bytes(bool many) {
-  return team_weight_bytes(many) + static_cast<int>(sizeof(TeamNotes));
+// Of a lane and tile: the registers of an A operand; of many heads, those of the low halves, too.
+// Where room is short these are only the half of them that is not zero.
+inline constexpr int weight_bytes(int key_bits, bool many) {
+  return !many ? 16 : key_bits == 8 ? 24 : 32;
+}
+// Of a team, in shared memory: weights, notes, and at the end sums of each wave.
+inline constexpr int team_weight_bytes(int key_bits, bool many) {
+  return kTeamTiles * 32 * weight_bytes(key_bits, many);
+}
+inline constexpr int team_bytes(int key_bits, bool many) {
+  return team_weight_bytes(key_bits, many) + static_cast<int>(sizeof(TeamNotes));
 }
 static_assert(sizeof(TeamNotes) % 16 == 0);
 
 struct alignas(16) Quad {
   uint32_t x[4];
+};
+struct alignas(8) Pair {
+  uint32_t x[2];
 };
 
 // Lanes hold head `group` and, of many, head 8 + group % 4. `output`: of two neighbouring lanes'
@@ -167,7 +177,7 @@ struct ByteTable {
 template <int kKeyBits, int kValueBits, bool kMany>
 class HeadsMath {
   static constexpr int kColumns = kMany ? kManyHeads : kFewHeads;
-  static constexpr int kWeightBytes = team_weight_bytes(kMany) / kTeamTiles;
+  static constexpr int kWeightBytes = team_weight_bytes(kKeyBits, kMany) / kTeamTiles;
   static_assert(kKeyBits == 3 || kKeyBits == 8);
 
  public:
@@ -176,7 +186,7 @@ class HeadsMath {
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
     own_ = own;
     weights_ = team + device::lane() * 16;
-    notes_ = reinterpret_cast<TeamNotes*>(team + team_weight_bytes(kMany));
+    notes_ = reinterpret_cast<TeamNotes*>(team + team_weight_bytes(kKeyBits, kMany));
     if (device::lane() == 0)
       notes_->head_at[own] = static_cast<uint32_t>(kv_head * p.tile.head_stride);
     if constexpr (kKeyBits != 8) {
@@ -279,7 +289,10 @@ class HeadsMath {
       const uint32_t other = device::shuffle_xor(low_group ? low2 : high2, 16);
       *reinterpret_cast<Quad*>(to) = {
           {high[0], low_group ? high2 : other, high[1], low_group ? other : low2}};
-      *reinterpret_cast<Quad*>(to + 32 * 16) = {{low[0], 0, low[1], 0}};
+      if constexpr (kKeyBits == 8)
+        *reinterpret_cast<Pair*>(to + 32 * 16 - 8 * lane) = {{low[0], low[1]}};
+      else
+        *reinterpret_cast<Quad*>(to + 32 * 16) = {{low[0], 0, low[1], 0}};
     }
   }
 
@@ -378,7 +391,11 @@ class HeadsMath {
   using Values = QuarterValues<kValueBits, kKeyBits == 8>;
   // What the high halves of the weights leave, of many heads.
   DEVICE_FUNCTION static device::Words4 low_weights(SharedAddress weights) {
-    return kMany ? device::load_shared16(weights + 32 * 16) : device::Words4{};
+    if constexpr (!kMany) return device::Words4{};
+    if constexpr (kKeyBits != 8) return device::load_shared16(weights + 32 * 16);
+    const device::Words2 x =
+        device::load_shared8(weights + static_cast<uint32_t>(32 * 16 - 8 * device::lane()));
+    return {{x.x[0], 0, x.x[1], 0}};
   }
   template <bool kTwoWords>
   DEVICE_FUNCTION static void multiply_values(const StreamParams& p, SharedAddress tile,

@@ -2,23 +2,26 @@
 // The pass over the cache of a fast decode of 256 dimensions (decode_heads.h). A block goes through
 // its share of stages (decode_schedule.h). A stage is four tiles of 16 tokens with all KV heads; a
 // team of four waves has the four tiles of one KV head, and keeps its softmax and its output in
-// registers until the sequence ends or the share does.
+// registers until the sequence ends or the share does. Where two blocks find no room on a
+// multiprocessor, a block has two sets of teams instead, a stage four tiles for each, and a
+// sequence two results of a block.
 #pragma once
 
 #include "tq/decode_heads.h"
 
 namespace tq {
 
-inline constexpr int kMostHeadTiles = 4;  // of a block: a team of waves each
-inline constexpr int kMostHeadsThreads = kMostHeadTiles * kTeamWaves * device::kWave;
+inline constexpr int kMostTeams = 4, kMostSets = 2;  // of a block
+inline constexpr int kMostHeadsThreads = kMostTeams * kTeamWaves * device::kWave;
+inline constexpr int heads_batches(int ring) { return ring + 2; }
 
 // Which stage of the batches that lie in shared memory.
 struct HeadsCursor {
   int batch, stage;  // the stage within the batch
-  DEVICE_FUNCTION void advance(int stages_of_batch) {
+  DEVICE_FUNCTION void advance(int stages_of_batch, int ring) {
     stage += 1;
     if (stage < stages_of_batch) return;
-    batch = batch + 1 == kBatches ? 0 : batch + 1;
+    batch = batch + 1 == heads_batches(ring) ? 0 : batch + 1;
     stage = 0;
   }
 };
@@ -39,12 +42,13 @@ class HeadsStream {
   DEVICE_FUNCTION HeadsStream(const StreamParams& p, uint8_t* shared, HeadsWave* own)
       : p_(p), shared_(shared), own_(own), team_(device::wave() / kTeamWaves) {
     if (device::lane() == 0) *own = HeadsWave{};
-    const int kv_head = divide(team_, p.by_block_tiles);
+    const int kv_head = divide(head_tile(), p.by_block_tiles);
     math_.place(p, kv_head, device::wave() % kTeamWaves,
-                shared + p.merge_at + team_ * team_bytes(kMany));
+                shared + p.merge_at + team_ * team_bytes(kKeyBits, kMany));
   }
 
-  DEVICE_FUNCTION void run(Batch* batches, int* next_ids, device::BulkBarrier* full) {
+  DEVICE_FUNCTION void run(int* next_ids, device::BulkBarrier* full) {
+    auto* const batches = reinterpret_cast<Batch*>(shared_ + p_.scores_at);
     device::allow_next();
     full_ = device::shared_address(full);
     if (p_.bulk && device::wave() == 0) {
@@ -93,8 +97,8 @@ class HeadsStream {
         begin_segment(row, batch, now.stage, i);
       }
       if (p_.bulk) device::bulk_wait(barrier(at), parity);
-      turn(at, batch.tiles[now.stage * kTeamTiles + math_.own()].live);
-      now.advance(batch.count);
+      turn(at, batch.tiles[now.stage * p_.schedule.stage_tiles + own_tile()].live);
+      now.advance(batch.count, p_.ring);
     }
     if (!p_.bulk) device::copy_async_wait<0>();
   }
@@ -105,8 +109,11 @@ class HeadsStream {
   }
   DEVICE_FUNCTION SharedAddress tile_at(int slot, int tile) const {
     return device::shared_address(shared_ + p_.ring_at) +
-           static_cast<uint32_t>((slot * kTeamTiles + tile) * p_.tile.bytes);
+           static_cast<uint32_t>((slot * p_.schedule.stage_tiles + tile) * p_.tile.bytes);
   }
+  DEVICE_FUNCTION int set() const { return team_ >= p_.head_tiles ? 1 : 0; }
+  DEVICE_FUNCTION int head_tile() const { return team_ - set() * p_.head_tiles; }
+  DEVICE_FUNCTION int own_tile() const { return set() * kTeamTiles + math_.own(); }  // of a stage
 
   DEVICE_FUNCTION SharedAddress barrier(int slot) const {
     return full_ + static_cast<uint32_t>(slot) * static_cast<uint32_t>(sizeof(device::BulkBarrier));
@@ -116,23 +123,24 @@ class HeadsStream {
   DEVICE_FUNCTION void copy_stage(Batch* batches, const Planner& planner, int slot, bool more) {
     const HeadsCursor ahead = own_->ahead;
     const Batch& batch = batches[ahead.batch];
-    const TileInfo* const tiles = batch.tiles + ahead.stage * kTeamTiles;
+    const TileInfo* const tiles = batch.tiles + ahead.stage * p_.schedule.stage_tiles;
     if (p_.bulk)
       copy_in_bulk(tiles, slot);
     else
-      copy_share(tiles[math_.own()], slot);
+      copy_share(tiles[own_tile()], slot);
     HeadsCursor next = ahead;
-    next.advance(batch.count);
+    next.advance(batch.count, p_.ring);
     if (next.stage == 0 && more && device::wave() == 0) planner.plan(batch, batches + next.batch);
     device::sync_wave();
     if (device::lane() == 0) own_->ahead = next;
   }
   DEVICE_FUNCTION void copy_in_bulk(const TileInfo* tiles, int slot) const {
     const int lane = device::lane();
-    const TileInfo own = lane < kTeamTiles ? tiles[lane] : TileInfo{};
+    const TileInfo own = lane < p_.schedule.stage_tiles ? tiles[lane] : TileInfo{};
     auto bytes = static_cast<uint32_t>(own.bytes);
     DEVICE_UNROLL
-    for (int mask = 1; mask < kTeamTiles; mask *= 2) bytes += device::shuffle_xor(bytes, mask);
+    for (int mask = 1; mask < kMostSets * kTeamTiles; mask *= 2)
+      bytes += device::shuffle_xor(bytes, mask);
     if (lane == 0) device::bulk_announce(barrier(slot), bytes);
     device::sync_wave();
     if (own.bytes > 0)
@@ -141,10 +149,10 @@ class HeadsStream {
   }
   // A wave copies its share of one tile.
   DEVICE_FUNCTION void copy_share(const TileInfo& tile, int slot) const {
-    const int begin = (team_ * device::kWave + device::lane()) * 16;
+    const int begin = (head_tile() * device::kWave + device::lane()) * 16;
     const int step = p_.head_tiles * device::kWave * 16, bytes = tile.bytes;
     const uint8_t* const from = p_.cache + tile.offset;
-    const SharedAddress to = tile_at(slot, math_.own());
+    const SharedAddress to = tile_at(slot, own_tile());
     if (p_.tile.runs == 1) {
       DEVICE_ROLLED
       for (int at = begin; at < bytes; at += 4 * step) {
@@ -166,7 +174,8 @@ class HeadsStream {
   }
 
   DEVICE_FUNCTION int in_group() const {  // which tile of the KV head's heads
-    return team_ - divide(team_, p_.by_block_tiles) * p_.block_tiles + device::block_y();
+    const int tile = head_tile();
+    return tile - divide(tile, p_.by_block_tiles) * p_.block_tiles + device::block_y();
   }
   DEVICE_FUNCTION void begin_segment(int row, const Batch& batch, int stage, int turn) {
     device::sync_wave();
@@ -175,12 +184,13 @@ class HeadsStream {
       own_->first = batch.first + stage, own_->stages = batch.stages;
     }
     state_.clear();
-    const int tile = row * p_.row_tiles + divide(team_, p_.by_block_tiles) * p_.tiles + in_group();
-    uint8_t* const to = shared_ + p_.queries_at + team_ * kQueryBytes;
+    const int tile =
+        row * p_.row_tiles + divide(head_tile(), p_.by_block_tiles) * p_.tiles + in_group();
+    uint8_t* const to = shared_ + p_.queries_at + head_tile() * kQueryBytes;
     const uint32_t* const from = p_.queries + int64_t{tile} * (kQueryBytes / 4);
-    DEVICE_ROLLED
-    for (int i = device::thread() % (kTeamWaves * device::kWave); i < kQueryBytes / 16;
-         i += kTeamWaves * device::kWave)
+    constexpr int kThreads = kTeamWaves * device::kWave;
+    if (set() == 0) DEVICE_ROLLED
+    for (int i = device::thread() % kThreads; i < kQueryBytes / 16; i += kThreads)
       *reinterpret_cast<device::Words4*>(to + i * 16) =
           device::load16<device::Words4>(from + i * 4);
     math_.begin(p_, tile, device::shared_address(to));
@@ -189,11 +199,11 @@ class HeadsStream {
 
   DEVICE_FUNCTION void turn(int slot, int live) {
     if (live > 0)
-      math_.weigh(p_, tile_at(slot, math_.own()), live, state_);
+      math_.weigh(p_, tile_at(slot, own_tile()), live, state_);
     else
       math_.weigh_none(state_);
     device::sync_block();
-    math_.attend(p_, tile_at(slot, 0), state_);
+    math_.attend(p_, tile_at(slot, set() * kTeamTiles), state_);
   }
 
   // Writes the result of a segment.
@@ -212,8 +222,8 @@ class HeadsStream {
     const int in_kv_head = in_group() * p_.tile_heads + column;
     if (column >= p_.tile_heads || in_kv_head >= p_.group) return;
     const int member = device::lane() % 4;
-    const int64_t head =
-        slot * p_.query_heads + divide(team_, p_.by_block_tiles) * p_.group + in_kv_head;
+    const int64_t head = (slot * p_.sets + set()) * p_.query_heads +
+                         divide(head_tile(), p_.by_block_tiles) * p_.group + in_kv_head;
     const float sum = state_.sum[c];
     const bool none = sum == 0;  // a NaN sum is not 0 and makes the head NaN
     const float inverse = none ? 0 : device::divide(1, sum);
@@ -252,13 +262,13 @@ template <int kKeyBits, int kValueBits, bool kMany>
 DEVICE_KERNEL_BLOCKS(kMostHeadsThreads, 1)
 decode_heads(StreamParams p) {
   DEVICE_SHARED(Batch, batches, kBatches);
-  DEVICE_SHARED(HeadsWave, waves, kMostHeadTiles * kTeamWaves);
+  DEVICE_SHARED(HeadsWave, waves, kMostTeams * kTeamWaves);
   DEVICE_SHARED(int, next_ids, device::kWave);
   DEVICE_SHARED(device::BulkBarrier, full, kMostRing);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
   HeadsStream<kKeyBits, kValueBits, kMany>(p, device::data(shared),
                                            device::data(waves) + device::wave())
-      .run(device::data(batches), device::data(next_ids), device::data(full));
+      .run(device::data(next_ids), device::data(full));
 }
 
 }  // namespace tq

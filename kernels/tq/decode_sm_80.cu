@@ -20,6 +20,7 @@ struct Plan {
   bool wide;                       // decode_wide.h
   bool heads;                      // decode_heads.h
   int block_tiles, head_tiles, halves, wave_tiles, depth, ring;
+  int sets;  // decode_heads_stream.h; 1 elsewhere
   int merge_at, scores_at, queries_at, ring_at, shared_bytes;
   int page, page_tiles, capacity, parts;
   int rows;
@@ -85,6 +86,32 @@ bool fits(Plan& p, int units) {
   return p.ring >= 2;
 }
 
+// The same for decode_heads.h, so that `blocks` fit a multiprocessor.
+void lay_out_heads(Plan& p, int blocks, bool many) {
+  constexpr int kOfMultiprocessor = 1024;  // shared memory that each block costs beside its own
+  const int stage = p.sets * kTeamTiles * p.tile.bytes;
+  const int fixed = p.sets * p.head_tiles * team_bytes(p.format.key_bits, many) +
+                    p.head_tiles * heads_query_bytes(p.format.key_bits, many);
+  const int statics =
+      static_cast<int>(kMostTeams * kTeamWaves * sizeof(HeadsWave) + device::kWave * sizeof(int) +
+                       kMostRing * sizeof(device::BulkBarrier)) +
+      64;
+  const int room =
+      (static_cast<int>(device::shared_bytes_of_block()) + kOfMultiprocessor) / blocks -
+      kOfMultiprocessor - statics - fixed;
+  const auto batches = [](int ring) {
+    return (heads_batches(ring) * static_cast<int>(sizeof(Batch)) + 15) / 16 * 16;
+  };
+  p.ring = kMostRing;
+  while (p.ring >= 2 && p.ring * stage + batches(p.ring) > room) --p.ring;
+  p.wave_tiles = p.sets * kTeamTiles;
+  p.merge_at = 0;
+  p.queries_at = p.sets * p.head_tiles * team_bytes(p.format.key_bits, many);
+  p.scores_at = fixed;
+  p.ring_at = fixed + batches(p.ring);
+  p.parts = device::multiprocessors() * blocks;
+}
+
 // The same for decode_heads.h.
 bool share_heads(Plan& p) {
   p.tiles = (p.group + kManyHeads - 1) / kManyHeads;
@@ -92,23 +119,16 @@ bool share_heads(Plan& p) {
   p.columns = p.tile_heads > kFewHeads ? kManyHeads : kFewHeads;
   const bool many = p.columns == kManyHeads;
   p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
-  p.block_tiles = p.kv_heads * p.tiles <= kMostHeadTiles ? p.tiles : 1;
+  p.block_tiles = p.kv_heads * p.tiles <= kMostTeams ? p.tiles : 1;
   p.head_tiles = p.kv_heads * p.block_tiles;
-  if (p.head_tiles > kMostHeadTiles) return false;
-  p.halves = 1, p.wave_tiles = kTeamTiles, p.depth = 1;
-  p.merge_at = 0;
-  p.scores_at = p.queries_at = p.head_tiles * team_bytes(many);
-  p.ring_at = p.queries_at + p.head_tiles * heads_query_bytes(p.format.key_bits, many);
+  if (p.head_tiles > kMostTeams) return false;
+  p.halves = 1, p.depth = 1;
   p.ring = 0;
-  for (int blocks = kMostHeadTiles / p.head_tiles; blocks >= 1 && p.ring < 2; --blocks) {
-    const int budget = static_cast<int>(device::shared_bytes_of_block()) / blocks - p.ring_at -
-                       static_cast<int>(kBatches * sizeof(Batch) +
-                                        kMostHeadTiles * kTeamWaves * sizeof(HeadsWave)) -
-                       1536;  // the rest, and what a block costs
-    p.ring = budget / (kTeamTiles * p.tile.bytes);
-    if (p.ring > kMostRing) p.ring = kMostRing;
-    p.parts = device::multiprocessors() * blocks;
-  }
+  // As many waves of a multiprocessor as there is room for; blocks hide each other's waits.
+  for (int teams = kMostTeams / p.head_tiles; teams >= 1 && p.ring < 2; --teams)
+    for (p.sets = 1; p.sets <= kMostSets && p.ring < 2; ++p.sets)
+      if (teams % p.sets == 0) lay_out_heads(p, teams / p.sets, many);
+  --p.sets;
   return p.ring >= 2;
 }
 
@@ -166,7 +186,7 @@ Plan plan_of(const Args& a) {
   p.heads = p.head_dim == kHeadsDim && p.format.key_bits != 4;
   bool room = p.heads && share_heads(p);
   if (!room) {
-    p.heads = false;
+    p.heads = false, p.sets = 1;
     p.wide = p.head_dim == kWideDim && !p.format.fp8 && p.group > 8;
     p.halves = p.head_dim / wave_dim(p.head_dim);
     room = share(p);
@@ -198,7 +218,7 @@ Workspace carve(const Plan& p, device::Carver& carver) {
               : int64_t{4} * p.rows * p.head_dim;
   w.fragments = carver.take<uint16_t>(query_bytes / 2);
   w.gains = carver.take<float>(p.rows);
-  const int64_t slots = int64_t{2} * p.parts + p.batch;
+  const int64_t slots = (int64_t{2} * p.parts + p.batch) * p.sets;
   w.partial = carver.take<float>(slots * p.query_heads * p.head_dim);
   w.partial_lse = carver.take<float>(slots * p.query_heads);
   return w;
@@ -350,14 +370,15 @@ struct DecodeSm80 {
     s.scores_at = plan.scores_at;
     s.queries_at = plan.queries_at;
     s.ring_at = plan.ring_at;
+    s.sets = plan.sets;
     s.bulk = device::hopper_or_later() && plan.tile.runs == 1;
     const device::Grid grid{plan.parts, plan.tiles / plan.block_tiles, 1};
     const auto bytes = static_cast<size_t>(plan.shared_bytes);
     if (plan.heads)
       with_heads_instance(plan, [&](auto key, auto value, auto many) {
         device::launch_overlapping(decode_heads<key(), value(), many()>, grid,
-                                   plan.head_tiles * kTeamWaves * device::kWave, bytes, call.stream,
-                                   s);
+                                   plan.sets * plan.head_tiles * kTeamWaves * device::kWave, bytes,
+                                   call.stream, s);
       });
     else
       with_instance(plan, [&](auto key, auto value, auto dim, auto columns) {
@@ -372,6 +393,7 @@ struct DecodeSm80 {
     m.output = strided<3>(a.tensor("output"));
     m.lse = strided<2>(a.tensor("lse"));
     m.heads = plan.query_heads;
+    m.sets = plan.sets;
     const int64_t items = int64_t{plan.batch} * plan.query_heads;
     const bool shared = plan.parts >= 8 * plan.batch && (plan.heads || 2 * items <= plan.parts);
     with_dim(plan.head_dim, [&](auto dim) {

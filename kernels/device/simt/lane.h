@@ -77,7 +77,7 @@ struct BulkCopy {
 struct BulkBarrier {
   uint32_t phase, announced, noted, copies;
   bool open;  // bytes are announced, nobody has waited for them
-  BulkCopy copy[4];
+  BulkCopy copy[8];
 };
 void begin_bulk_barrier(BulkBarrier* barrier, Site site);
 void announce_bulk_copies(BulkBarrier* barrier, uint32_t bytes, Site site);
