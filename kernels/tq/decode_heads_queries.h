@@ -34,7 +34,7 @@ inline constexpr uint32_t code_mask(int j, int word) {
   uint32_t mask = 0;
   for (int c = j; c < 32; c += 4)
     for (int bit = 3 * c; bit < 3 * c + 3; ++bit)
-      if (bit / 32 == word) mask |= 1u << bit % 32;
+      if (bit >= 32 * word && bit < 32 * word + 32) mask |= 1u << (bit - 32 * word);
   return mask;
 }
 // Where dimension d of a centroid key lies: member of the lane, step, byte of the step's two words.
