@@ -23,6 +23,7 @@ struct TeamNotes {
   float limit[kTeamTiles][16];
   float gain[16];       // what the scores of a head are multiplied by
   uint32_t head_at[4];  // of the KV head in a tile
+  KeyNotes keys;
 };
 // Of a lane and tile: the registers of an A operand; of many heads, those of the low halves, too.
 // Where room is short these are only the half of them that is not zero.
@@ -58,13 +59,13 @@ class HeadsMath {
     notes_ = reinterpret_cast<TeamNotes*>(team + team_weight_bytes(kKeyBits, kMany));
     if (device::lane() == 0)
       notes_->head_at[own] = static_cast<uint32_t>(kv_head * p.tile.head_stride);
-    keys_.fill(p);
+    if (own == 0 && device::lane() == 0) keys_.fill(p, &notes_->keys);
   }
 
   // `queries`: of the team's heads, in shared memory. A barrier is to follow.
   DEVICE_FUNCTION void begin(const StreamParams& p, int tile, SharedAddress queries) {
     const int lane = device::lane();
-    keys_.begin(queries);
+    keys_.begin(queries, &notes_->keys);
     if (own_ == 0 && lane < 16)
       notes_->gain[lane] = lane < kColumns ? p.gains[int64_t{tile} * kColumns + lane] : 0.0f;
   }

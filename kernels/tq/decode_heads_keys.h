@@ -40,6 +40,12 @@ struct ByteTable {
   }
 };
 
+// What the waves of a team know of the keys, in shared memory.
+struct alignas(16) KeyNotes {
+  uint32_t table[4];  // high and low bytes of the centroids
+  float constant;     // a factor of all scores, or with norm correction what squares get more
+};
+
 // Where a lane's bytes lie in a tile.
 struct HeadsPlaces {
   uint32_t key, codes, shift;  // of token `group`
@@ -54,18 +60,22 @@ class HeadsKeys {
   static_assert(kKeyBits == 3 || kKeyBits == 8);
 
  public:
-  DEVICE_FUNCTION void fill(const StreamParams& p) {
-    if constexpr (kKeyBits != 8) {
-      table_.fill(p.centroids);
-      // Dot products come in units of 2^8, which the gains undo (decode_queries.h).
-      constant_ = p.norm_correction ? 1e-16f * table_.power * table_.power
-                                    : device::divide(1, table_.power);
-    } else {
-      constant_ = p.fp8_factor;
+  DEVICE_FUNCTION static void fill(const StreamParams& p, KeyNotes* to) {
+    if constexpr (kKeyBits == 8) {
+      to->constant = p.fp8_factor;
+      return;
     }
+    ByteTable table;
+    table.fill(p.centroids);
+    DEVICE_UNROLL
+    for (int i = 0; i < 2; ++i) to->table[i] = table.high[i], to->table[2 + i] = table.low[i];
+    // Dot products come in units of 2^8, which the gains undo (decode_queries.h).
+    to->constant =
+        p.norm_correction ? 1e-16f * table.power * table.power : device::divide(1, table.power);
   }
-  // `queries`: of the heads, in shared memory.
-  DEVICE_FUNCTION void begin(SharedAddress queries) {
+  // `queries`: of the heads, in shared memory; `notes`: filled.
+  DEVICE_FUNCTION void begin(SharedAddress queries, const KeyNotes* notes) {
+    notes_ = notes;
     queries_ = queries + static_cast<uint32_t>(device::lane() * (kKeyBits == 8 && !kMany ? 8 : 16));
   }
   // Without the gains of the heads.
@@ -110,10 +120,11 @@ class HeadsKeys {
     else
       multiply(false, p.format.fp8 == TK_E4M3FNUZ);
     const bool low_group = device::lane() / 4 < 4;
+    const float constant = notes_->constant;
     DEVICE_UNROLL
     for (int j = 0; j < 2; ++j) {
-      s[0][j] = d[0][j] * constant_, s[1][j] = d[1][j] * constant_;
-      t[j] = (low_group ? d[0][2 + j] : d[1][2 + j]) * constant_;
+      s[0][j] = d[0][j] * constant, s[1][j] = d[1][j] * constant;
+      t[j] = (low_group ? d[0][2 + j] : d[1][2 + j]) * constant;
     }
     if (device::any((nans[0] | nans[1]) != 0)) {  // fp8_pair() made numbers of e4m3fnuz's NaNs
       float factor[2];
@@ -132,6 +143,7 @@ class HeadsKeys {
     const int group = device::lane() / 4;
     const SharedAddress codes = tile + at.codes;
     const auto eight = static_cast<uint32_t>(8 * p.tile.token_stride);
+    const device::Words4 table = device::load_shared16(device::shared_address(notes_->table));
     // Of heads 0-7: high and middle bytes of the queries with the keys' high bytes, with their low
     // ones. Low bytes with high ones: few heads, of even and of odd steps, in the rows where they
     // meet; many, in rows 8-15 of `more`, whose others are the last heads'.
@@ -168,10 +180,10 @@ class HeadsKeys {
                        (w[e][2] & code_mask(j, 2));
           if (j > 0) x = device::funnel_shift_right(x, x, static_cast<uint32_t>(32 - j));
           const uint32_t y = x >> 16;
-          const uint32_t kh[2] = {device::look_up_bytes(table_.high[0], table_.high[1], x),
-                                  device::look_up_bytes(table_.high[0], table_.high[1], y)};
-          const uint32_t kl[2] = {device::look_up_bytes(table_.low[0], table_.low[1], x),
-                                  device::look_up_bytes(table_.low[0], table_.low[1], y)};
+          const uint32_t kh[2] = {device::look_up_bytes(table.x[0], table.x[1], x),
+                                  device::look_up_bytes(table.x[0], table.x[1], y)};
+          const uint32_t kl[2] = {device::look_up_bytes(table.x[2], table.x[3], x),
+                                  device::look_up_bytes(table.x[2], table.x[3], y)};
           device::multiply_16x8x32(high[e], q, kh);
           device::multiply_16x8x32(low[e], q, kl);
           if constexpr (kMany) {
@@ -194,15 +206,16 @@ class HeadsKeys {
     const auto sum = [](int hh, int hl, int ll) {
       return device::fma(65536.0f, static_cast<float>(hh), static_cast<float>(hl * 256 + ll));
     };
+    const float constant = notes_->constant;
     float factor[2];  // of tokens group and group + 8
     DEVICE_UNROLL
     for (int e = 0; e < 2; ++e) {
-      factor[e] = constant_;
+      factor[e] = constant;
       if (p.norm_correction) {
         float square = sum(squares[e][0], 2 * squares[e][1], squares[e][2]);
         DEVICE_UNROLL
         for (int mask = 1; mask < 4; mask *= 2) square += device::shuffle_xor(square, mask);
-        factor[e] = device::rsqrt_fast(square + constant_);
+        factor[e] = device::rsqrt_fast(square + constant);
       }
       factor[e] *= load_half(tile + at.key + static_cast<uint32_t>(e) * eight +
                              static_cast<uint32_t>(p.format.norm_at));
@@ -244,8 +257,7 @@ class HeadsKeys {
     }
   }
 
-  ByteTable table_;
-  float constant_;
+  const KeyNotes* notes_;
   SharedAddress queries_;
 };
 
