@@ -99,9 +99,7 @@ DEVICE_FUNCTION uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
 DEVICE_FUNCTION uint32_t e4m3fn_to_f16x2(uint32_t bytes) {
   uint32_t out;
 #if __CUDA_ARCH__ >= 890
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.rn.f16x2.e4m3x2 %0, l; }"
-      : "=r"(out)
-      : "r"(bytes));
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.rn.f16x2.e4m3x2 %0, l; }" : "=r"(out) : "r"(bytes));
 #else
   const uint32_t x = __byte_perm(bytes, 0, 0x1404);  // each in the upper byte of a half
   const uint32_t nan = ((x & 0x7f007f00u) + 0x01000100u) & 0x80008000u;
@@ -193,8 +191,8 @@ template <class T>
 DEVICE_FUNCTION void store16(void* global, const T& value) {
   static_assert(sizeof(T) == 16);
   const uint4 words = bit_cast<uint4>(value);
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words.x), "r"(words.y),
-               "r"(words.z), "r"(words.w)
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
                : "memory");
 }
 // A store of what this kernel does not read again: its line leaves the L2 first.
@@ -222,8 +220,7 @@ struct Words4 {
 };
 template <int kOffset>
 DEVICE_FUNCTION void copy_async16_at(SharedAddress to, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%2], 16;" ::"r"(to), "l"(global),
-               "n"(kOffset)
+  asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%2], 16;" ::"r"(to), "l"(global), "n"(kOffset)
                : "memory");
 }
 DEVICE_FUNCTION uint32_t load_shared2(SharedAddress a) {

@@ -170,8 +170,7 @@ T atomic_cas(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> des
   return expected;
 }
 
-// Asynchronous copies: the target is 0xff until a wait covers the copy; only then is the source
-// read.
+// Asynchronous copies: the target is 0xff until a wait covers the copy; only then is the source read.
 inline void copy_async16(void* shared, const void* global, bool valid,
                          Site site = Site::current()) {
   simt::begin_copy({shared, valid ? global : nullptr}, site);
