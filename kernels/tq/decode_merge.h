@@ -14,11 +14,12 @@ inline constexpr int kMergeWaves = kMergeThreads / device::kWave;
 
 struct PartialMergeParams {
   Schedule schedule;
-  const float* partial;      // [2 * parts + B][Hq][D], normalised
-  const float* partial_lse;  // [2 * parts + B][Hq], natural
+  const float* partial;      // [2 * parts + B][sets][Hq][D], normalised
+  const float* partial_lse;  // [2 * parts + B][sets][Hq], natural
   Strided<3> output;
   Strided<2> lse;
   int heads;  // Hq
+  int sets;   // results of a slot: decode_heads_stream.h
 };
 
 inline constexpr int dim_chunks(int head_dim) {
@@ -55,11 +56,14 @@ merge_partials(PartialMergeParams p) {
     first = part_of(cut, before);
     count = part_of(cut, before + stages - 1) - first + 1;
   }
+  const int parts = count;
+  count *= p.sets;
   device::wait_for_previous();
   const auto slot = [&](int i) {
-    const int64_t part =
-        count == 1 ? int64_t{2} * p.schedule.parts + row : int64_t{2} * (first + i) + (i == 0);
-    return part * p.heads + head;
+    const int of_part = p.sets == 1 ? i : i / 2, set = i - of_part * p.sets;  // at most 2
+    const int64_t part = parts == 1 ? int64_t{2} * p.schedule.parts + row
+                                    : int64_t{2} * (first + of_part) + (of_part == 0);
+    return (part * p.sets + set) * p.heads + head;
   };
 
   float most = -device::infinity(), broken = 0;

@@ -53,6 +53,8 @@ struct StreamParams {
   int depth;       // tiles of a wave in a stage: stage_tiles = wave_tiles * depth
   int ring;        // stages in shared memory
   int merge_at, scores_at, queries_at, ring_at;  // in shared memory, behind the pair table
+  bool bulk;                                     // decode_heads_stream.h: copies are bulk copies
+  int sets;  // the same: teams of a KV head, each with tiles and results of its own
 };
 
 // Floats that a lane hands over where waves share a head: its state.

@@ -2,12 +2,13 @@
 // Queries of a fast decode as B fragments (columns = heads): rotated in fp32, scaled by a power of
 // two into the middle of f16, and split into a half and what it leaves, so that nothing below 2^-22
 // of the largest element is lost. Up to 4 heads share one fragment, the left-over parts in columns
-// 4 ... 7; more heads have a fragment for each part.
+// 4 ... 7; more heads have a fragment for each part. For decode_heads.h: in that file's own form.
 //
 // A block makes kOutputs dimensions of kRows columns. All columns of a fragment are written: those
 // without a head are zero.
 #pragma once
 
+#include "tq/decode_heads_queries.h"
 #include "tq/decode_wide.h"
 #include "tq/rotation.h"
 
@@ -23,7 +24,8 @@ struct QueryParams {
   int key_bits;
   int kv_heads, group;    // query heads of a KV head
   int tiles, tile_heads;  // of a group: tiles of at most tile_heads heads
-  int columns;            // of a tile: 4, 8 or, for decode_wide.h, 16
+  int columns;            // of a tile: 4, 8 or, for decode_wide.h, 16; for decode_heads.h 8 or 12
+  bool heads;             // decode_heads.h
   int rows;               // B * kv_heads * tiles * columns
   float scale;            // of scores in base 2
   uint16_t* fragments;    // [B, kv_heads * tiles][D / 16][lane][2 or 4 registers][2 halves]
@@ -48,6 +50,14 @@ DEVICE_FUNCTION float power_to_middle(float largest, float& back) {
                                  << 23);
 }
 
+// A power of two that brings a vector of squared length `squares` to a length of at most 2^20, so
+// that no orthogonal rotation makes an element of more than 21 bits.
+DEVICE_FUNCTION float power_to_bytes(float squares) {
+  const int exponent = static_cast<int>(device::bit_cast<uint32_t>(squares) >> 23 & 255) - 127;
+  const int half = device::max(exponent + 1, 0) / 2;
+  return device::bit_cast<float>(static_cast<uint32_t>(127 + 19 - device::min(half, 60)) << 23);
+}
+
 template <int kDim>
 DEVICE_KERNEL(kQueryThreads)
 prepare_queries(QueryParams p) {
@@ -56,6 +66,7 @@ prepare_queries(QueryParams p) {
   static_assert(kOwn >= 1);
   DEVICE_DYNAMIC_SHARED(float, shared);
   DEVICE_SHARED(float, powers, kQueryRows);
+  DEVICE_SHARED(float, more_powers, kQueryRows);  // for decode_heads.h
   float* const q = device::data(shared);
   float* const pi = q + kQueryRows * kDim;
   device::allow_next();
@@ -113,9 +124,24 @@ prepare_queries(QueryParams p) {
       if (lane + e * device::kWave < kDim) q[r * kDim + lane + e * device::kWave] = q_own[k][e];
     }
     largest = device::wave_max(largest);
+    float back, power = power_to_middle(largest, back);
+    if constexpr (kDim == kHeadsDim) {
+      if (p.heads && p.rotate) {
+        float squares = 0;
+        DEVICE_UNROLL
+        for (int e = 0; e < kOwnDims; ++e) {
+          const float x = q_own[k][e] * power;
+          squares = device::fma(x, x, squares);
+        }
+        squares = device::wave_sum(squares);
+        const float more = power_to_bytes(squares);
+        if (lane == 0) more_powers[r] = more;
+        // A NaN or infinite query has no bytes.
+        back *= squares < device::infinity() ? 256 * inverse_of_power(more) : device::nan();
+      }
+    }
     if (lane == 0) {
-      float back;
-      powers[r] = power_to_middle(largest, back);
+      powers[r] = power;
       if (first_output == 0 && first_row + r < p.rows) p.gains[first_row + r] = p.scale * back;
     }
   }
@@ -156,6 +182,23 @@ prepare_queries(QueryParams p) {
     if (row >= p.rows) continue;
     const float scaled = y[k] * powers[r];
     const uint32_t high = device::pack_halves<device::f16>(scaled, 0);
+    if constexpr (kDim == kHeadsDim) {
+      if (p.heads) {
+        const bool many = p.columns == kManyHeads;
+        const int64_t tile = int64_t{row / p.columns} * heads_query_bytes(p.key_bits, many);
+        auto* const bytes = reinterpret_cast<uint8_t*>(p.fragments) + tile;
+        if (p.key_bits == 8) {
+          put_query_half(reinterpret_cast<uint16_t*>(bytes), many, row % p.columns, d,
+                         static_cast<uint16_t>(high));
+        } else {
+          constexpr float kMost = 8.3e6f;  // below 127 << 16
+          const float x = device::max(-kMost, device::min(kMost, scaled * more_powers[r]));
+          put_query_bytes(bytes, many, row % p.columns, d,
+                          static_cast<int>(device::floor(x + 0.5f)));
+        }
+        continue;
+      }
+    }
     const float rest = scaled - device::low_half<device::f16>(high);
     const uint32_t low = device::pack_halves<device::f16>(rest, 0);
     const int column = row % p.columns, registers = p.columns / 2;

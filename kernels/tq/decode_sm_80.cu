@@ -5,6 +5,7 @@
 #include "device/launch.h"
 #include "device/op.h"
 #include "tq/decode.h"
+#include "tq/decode_heads_stream.h"
 #include "tq/decode_merge.h"
 #include "tq/decode_queries.h"
 #include "tq/decode_stream.h"
@@ -18,7 +19,9 @@ struct Plan {
   int tiles, tile_heads, columns;  // decode_queries.h
   bool wide;                       // decode_wide.h
   bool bulk;                       // decode_ring.h
+  bool heads;                      // decode_heads.h
   int block_tiles, head_tiles, halves, wave_tiles, depth, ring;
+  int sets;  // decode_heads_stream.h; 1 elsewhere
   int merge_at, scores_at, queries_at, ring_at, shared_bytes;
   int page, page_tiles, capacity, parts;
   int rows;
@@ -85,6 +88,52 @@ bool fits(Plan& p, int units) {
   return p.ring >= 2;
 }
 
+// The same for decode_heads.h, so that `blocks` fit a multiprocessor.
+void lay_out_heads(Plan& p, int blocks, bool many) {
+  constexpr int kOfMultiprocessor = 1024;  // shared memory that each block costs beside its own
+  const int stage = p.sets * kTeamTiles * p.tile.bytes;
+  const int fixed = p.sets * p.head_tiles * team_bytes(p.format.key_bits, many) +
+                    p.head_tiles * heads_query_bytes(p.format.key_bits, many);
+  const int statics =
+      static_cast<int>(kMostTeams * kTeamWaves * sizeof(HeadsWave) + device::kWave * sizeof(int) +
+                       kMostRing * sizeof(device::BulkBarrier)) +
+      64;
+  const int room =
+      (static_cast<int>(device::shared_bytes_of_block()) + kOfMultiprocessor) / blocks -
+      kOfMultiprocessor - statics - fixed;
+  const auto batches = [](int ring) {
+    return (heads_batches(ring) * static_cast<int>(sizeof(Batch)) + 15) / 16 * 16;
+  };
+  p.ring = kMostRing;
+  while (p.ring >= 2 && p.ring * stage + batches(p.ring) > room) --p.ring;
+  p.wave_tiles = p.sets * kTeamTiles;
+  p.merge_at = 0;
+  p.queries_at = p.sets * p.head_tiles * team_bytes(p.format.key_bits, many);
+  p.scores_at = fixed;
+  p.ring_at = fixed + batches(p.ring);
+  p.parts = device::multiprocessors() * blocks;
+}
+
+// The same for decode_heads.h.
+bool share_heads(Plan& p) {
+  p.tiles = (p.group + kManyHeads - 1) / kManyHeads;
+  p.tile_heads = (p.group + p.tiles - 1) / p.tiles;
+  p.columns = p.tile_heads > kFewHeads ? kManyHeads : kFewHeads;
+  const bool many = p.columns == kManyHeads;
+  p.rows = p.batch * p.kv_heads * p.tiles * p.columns;
+  p.block_tiles = p.kv_heads * p.tiles <= kMostTeams ? p.tiles : 1;
+  p.head_tiles = p.kv_heads * p.block_tiles;
+  if (p.head_tiles > kMostTeams) return false;
+  p.halves = 1, p.depth = 1;
+  p.ring = 0;
+  // As many waves of a multiprocessor as there is room for; blocks hide each other's waits.
+  for (int teams = kMostTeams / p.head_tiles; teams >= 1 && p.ring < 2; --teams)
+    for (p.sets = 1; p.sets <= kMostSets && p.ring < 2; ++p.sets)
+      if (teams % p.sets == 0) lay_out_heads(p, teams / p.sets, many);
+  --p.sets;
+  return p.ring >= 2;
+}
+
 // How heads and tiles are shared out over a block's waves; whether that fits.
 bool share(Plan& p) {
   const int most_heads = p.wide ? kWideColumns : 8;  // of a tile
@@ -136,11 +185,16 @@ Plan plan_of(const Args& a) {
   p.kv_heads = static_cast<int>(cache.size(2));
   p.head_dim = static_cast<int>(q.size(2));
   p.group = p.query_heads / p.kv_heads;
-  p.halves = p.head_dim / wave_dim(p.head_dim);
-  p.wide = p.head_dim == kWideDim && !p.format.fp8 && p.group > 8;
   p.bulk = device::hopper_or_later() && p.head_dim == 128 && p.tile.runs == 1 &&
            p.tile.token_stride % 4 == 0;
-  bool room = share(p);
+  p.heads = p.head_dim == kHeadsDim && p.format.key_bits != 4;
+  bool room = p.heads && share_heads(p);
+  if (!room) {
+    p.heads = false, p.sets = 1;
+    p.wide = p.head_dim == kWideDim && !p.format.fp8 && p.group > 8;
+    p.halves = p.head_dim / wave_dim(p.head_dim);
+    room = share(p);
+  }
   if (!room && p.wide) {
     p.wide = false;
     room = share(p);
@@ -165,9 +219,13 @@ struct Workspace {
 
 Workspace carve(const Plan& p, device::Carver& carver) {
   Workspace w{};
-  w.fragments = carver.take<uint16_t>(int64_t{2} * p.rows * p.head_dim);
+  const int64_t query_bytes =
+      p.heads ? int64_t{p.rows} / p.columns *
+                    heads_query_bytes(p.format.key_bits, p.columns == kManyHeads)
+              : int64_t{4} * p.rows * p.head_dim;
+  w.fragments = carver.take<uint16_t>(query_bytes / 2);
   w.gains = carver.take<float>(p.rows);
-  const int64_t slots = int64_t{2} * p.parts + p.batch;
+  const int64_t slots = (int64_t{2} * p.parts + p.batch) * p.sets;
   w.partial = carver.take<float>(slots * p.query_heads * p.head_dim);
   w.partial_lse = carver.take<float>(slots * p.query_heads);
   return w;
@@ -193,6 +251,27 @@ void with_dim(int head_dim, F f) {
     default:
       return f(std::integral_constant<int, 256>());
   }
+}
+
+// The same of decode_heads.h: f(key bits, value bits, many heads).
+template <class F>
+void with_heads_instance(const Plan& p, F f) {
+  const auto with_many = [&](auto key, auto value) {
+    if (p.columns == kManyHeads)
+      f(key, value, std::true_type());
+    else
+      f(key, value, std::false_type());
+  };
+  const auto with_value = [&](auto key) {
+    if (p.format.value_bits == 3)
+      with_many(key, std::integral_constant<int, 3>());
+    else
+      with_many(key, std::integral_constant<int, 4>());
+  };
+  if (p.format.fp8)
+    with_value(std::integral_constant<int, 8>());
+  else
+    with_value(std::integral_constant<int, 3>());
 }
 
 // The instance of a call: f(key bits, value bits, dimensions, columns, stride) as constants.
@@ -263,6 +342,7 @@ struct DecodeSm80 {
     q.tiles = plan.tiles;
     q.tile_heads = plan.tile_heads;
     q.columns = plan.columns;
+    q.heads = plan.heads;
     q.rows = plan.rows;
     q.scale = static_cast<float>(a.real("scale")) * 1.44269504088896341f;  // scores in base 2
     q.fragments = w.fragments;
@@ -311,12 +391,21 @@ struct DecodeSm80 {
     s.scores_at = plan.scores_at;
     s.queries_at = plan.queries_at;
     s.ring_at = plan.ring_at;
-    with_instance(plan, [&](auto key, auto value, auto dim, auto columns, auto stride) {
-      device::launch_overlapping(decode_stream<key(), value(), dim(), columns(), stride()>,
-                                 device::Grid{plan.parts, plan.tiles / plan.block_tiles, 1},
-                                 kStreamThreads, static_cast<size_t>(plan.shared_bytes),
-                                 call.stream, s);
-    });
+    s.sets = plan.sets;
+    s.bulk = device::hopper_or_later() && plan.tile.runs == 1;
+    const device::Grid grid{plan.parts, plan.tiles / plan.block_tiles, 1};
+    const auto bytes = static_cast<size_t>(plan.shared_bytes);
+    if (plan.heads)
+      with_heads_instance(plan, [&](auto key, auto value, auto many) {
+        device::launch_overlapping(decode_heads<key(), value(), many()>, grid,
+                                   plan.sets * plan.head_tiles * kTeamWaves * device::kWave, bytes,
+                                   call.stream, s);
+      });
+    else
+      with_instance(plan, [&](auto key, auto value, auto dim, auto columns, auto stride) {
+        device::launch_overlapping(decode_stream<key(), value(), dim(), columns(), stride()>, grid,
+                                   kStreamThreads, bytes, call.stream, s);
+      });
 
     PartialMergeParams m{};
     m.schedule = s.schedule;
@@ -325,8 +414,9 @@ struct DecodeSm80 {
     m.output = strided<3>(a.tensor("output"));
     m.lse = strided<2>(a.tensor("lse"));
     m.heads = plan.query_heads;
+    m.sets = plan.sets;
     const int64_t items = int64_t{plan.batch} * plan.query_heads;
-    const bool shared = plan.parts >= 8 * plan.batch && 2 * items <= plan.parts;
+    const bool shared = plan.parts >= 8 * plan.batch && (plan.heads || 2 * items <= plan.parts);
     with_dim(plan.head_dim, [&](auto dim) {
       if (shared)
         device::launch_overlapping(merge_partials<dim(), true>,

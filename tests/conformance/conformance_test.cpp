@@ -231,6 +231,21 @@ TEST(ConformanceOfSimt, ProductsOfRegisters) {
   mma_is_right(simt(), kMultipliedBf16);
   mma_is_right(simt(), kMultipliedF16);
 }
+TEST_F(Conformance, ProductsOfBytes) {
+  agrees(kMultipliedBytes, random_words(kSizes[kMultipliedBytes].in));
+}
+TEST(ConformanceOfSimt, ProductsOfBytes) {
+  const Words in = random_words(kSizes[kMultipliedBytes].in);
+  const Words out = simt().run(kMultipliedBytes, in);
+  const uint32_t *b = in.data() + kMmaM * kBytesK, *c = b + kBytesK * kMmaN;
+  for (int row = 0; row < kMmaM; ++row)
+    for (int col = 0; col < kMmaN; ++col) {
+      auto sum = static_cast<int32_t>(c[row * kMmaN + col] >> 8);
+      for (int k = 0; k < kBytesK; ++k)
+        sum += static_cast<int8_t>(in[row * kBytesK + k]) * static_cast<int8_t>(b[k * kMmaN + col]);
+      ASSERT_EQ(static_cast<int32_t>(out[row * kMmaN + col]), sum);
+    }
+}
 TEST_F(Conformance, MovedMatrices) {
   agrees(kMovedMatrixHalves, random_words(kSizes[kMovedMatrixHalves].in));
 }

@@ -85,6 +85,24 @@ multiplied(const uint32_t* in, uint32_t* out) {
   }
 }
 
+// The same of signed bytes, one in each word of the input.
+DEVICE_KERNEL(device::kWave) multiplied_bytes(const uint32_t* in, uint32_t* out) {
+  const int group = device::lane() / 4, member = device::lane() % 4;
+  const uint32_t *in_b = in + kMmaM * kBytesK, *in_c = in_b + kBytesK * kMmaN;
+  uint32_t a[4] = {}, b[2] = {};
+  int32_t d[4];
+  for (int i = 0; i < 4; ++i) {
+    const int k = member * 4 + i;
+    for (int r = 0; r < 4; ++r)
+      a[r] |= (in[(group + r % 2 * 8) * kBytesK + k + r / 2 * 16] & 255) << (8 * i);
+    for (int r = 0; r < 2; ++r) b[r] |= (in_b[(k + r * 16) * kMmaN + group] & 255) << (8 * i);
+  }
+  const auto at = [&](int e) { return (group + e / 2 * 8) * kMmaN + member * 2 + e % 2; };
+  for (int e = 0; e < 4; ++e) d[e] = static_cast<int32_t>(in_c[at(e)] >> 8);
+  device::multiply_16x8x32(d, a, b);
+  for (int e = 0; e < 4; ++e) out[at(e)] = static_cast<uint32_t>(d[e]);
+}
+
 DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   using device::bf16;
   using device::f16;
@@ -110,6 +128,8 @@ DEVICE_KERNEL(kThreads) bits_and_halves(const uint32_t* in, uint32_t* out) {
   *o++ = device::pack_e4m3fn_pair<f16>(a);
   *o++ = device::pack_e4m3fn_pair<bf16>(a);
   *o++ = device::lookup32(a, b);
+  *o++ = device::look_up_bytes(a, b, (a ^ b >> 3) & 0x77777777u);
+  *o++ = static_cast<uint32_t>(device::dot_bytes(a, b, static_cast<int32_t>(a >> 8)));
   *o++ = bit_cast<uint32_t>(device::exp2_fast(bit_cast<float>(a)));
   *o++ = bit_cast<uint32_t>(device::rsqrt_fast(bit_cast<float>(a)));
   *o++ = bit_cast<uint32_t>(device::reciprocal_fast(bit_cast<float>(a)));
@@ -180,6 +200,8 @@ struct NvidiaProbeOp {
         return launch(multiplied<device::bf16>);
       case kMultipliedF16:
         return launch(multiplied<device::f16>);
+      case kMultipliedBytes:
+        return launch(multiplied_bytes);
       case kBitsAndHalves:
         return launch(bits_and_halves, kValues / kThreads, kThreads);
       case kBulkCopies:
@@ -187,9 +209,9 @@ struct NvidiaProbeOp {
         return launch(bulk_copies);
       case kOverlappedLaunches:
         launch(slow_launch, kOverlapping / kThreads, kThreads);
-        return device::launch_overlapping(launch_behind, device::Grid{kOverlapping / kThreads}, kThreads,
-                                    0, call.stream, call.tensor("in").data<const uint32_t>(),
-                                    call.tensor("out").data<uint32_t>());
+        return device::launch_overlapping(
+            launch_behind, device::Grid{kOverlapping / kThreads}, kThreads, 0, call.stream,
+            call.tensor("in").data<const uint32_t>(), call.tensor("out").data<uint32_t>());
     }
   }
 };

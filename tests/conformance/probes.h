@@ -25,6 +25,7 @@ enum Probe : int {
   kMovedMatrixHalves,
   kMultipliedBf16,
   kMultipliedF16,
+  kMultipliedBytes,
   kBitsAndHalves,
   kBulkCopies,
   kOverlappedLaunches,
@@ -41,7 +42,8 @@ constexpr int kMmaCoordinates =
     2 * (8 + 4 + 4);  // per lane: (row, k) of A, (k, column) of B, (row, column) of C
 constexpr int kMovedMatrices = 4, kMovedWords = 2 * kMovedMatrices + 17;  // words of a lane
 constexpr int kBulkPieces = 5;  // of 256 bytes
-constexpr int kBitsWords = 22, kFastExp2At = 19;  // words of a value; the last are exp2_fast,
+constexpr int kBytesK = 32;     // m16n8k32
+constexpr int kBitsWords = 24, kFastExp2At = 21;  // words of a value; the last are exp2_fast,
                                                   // rsqrt_fast and reciprocal_fast of it
 
 constexpr int kOverlapping = 8 * kThreads, kSlowSteps = 4000;  // threads of a launch; what they do
@@ -67,6 +69,7 @@ constexpr Size kSizes[kProbes] = {
     {kMovedMatrices * 32, 32 * kMovedWords},
     {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, 2 * kMmaM* kMmaN},
     {kMmaM * kMmaK + kMmaK * kMmaN + kMmaM * kMmaN, 2 * kMmaM* kMmaN},
+    {kMmaM * kBytesK + kBytesK * kMmaN + kMmaM * kMmaN, kMmaM* kMmaN},
     {kValues, kBitsWords* kValues},
     {kBulkPieces * 64, kBulkPieces * 64},
     {kOverlapping, 2 * kOverlapping},

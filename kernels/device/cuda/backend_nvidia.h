@@ -15,6 +15,14 @@ DEVICE_FUNCTION void multiply_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(b));
 }
+DEVICE_FUNCTION void multiply_16x8x32(int32_t (&d)[4], const uint32_t (&a)[4],
+                                      const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 using SharedAddress = uint32_t;
 DEVICE_FUNCTION SharedAddress shared_address(const void* shared) {
   return static_cast<SharedAddress>(__cvta_generic_to_shared(shared));
@@ -43,6 +51,15 @@ DEVICE_FUNCTION uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t sel
 }
 DEVICE_FUNCTION uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
   return __funnelshift_r(low, high, shift);
+}
+DEVICE_FUNCTION uint32_t look_up_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t out;  // __byte_perm() masks the selector first
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(selector));
+  return out;
+}
+// c and the products of four signed bytes.
+DEVICE_FUNCTION int32_t dot_bytes(uint32_t a, uint32_t b, int32_t c) {
+  return __dp4a(static_cast<int>(a), static_cast<int>(b), c);
 }
 template <class T>
 DEVICE_FUNCTION T lookup32(T v, uint32_t index) {  // the instruction looks at 5 bits

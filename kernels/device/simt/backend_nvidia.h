@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/nvidia.h on the host, for 32 lanes. Matrices are moved by shuffles, so that a wrong address
-// or a lane that is missing shows as it does for those.
+// device/nvidia.h on the host, for 32 lanes. Matrices are moved by shuffles, so that a wrong
+// address or a lane that is missing shows as it does for those.
 #pragma once
 
 namespace device {
@@ -44,6 +44,10 @@ inline void multiply_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint32_t b,
   const uint32_t whole_a[4] = {a[0], a[1], 0, 0}, whole_b[2] = {b, 0};  // k 8 ... 15 are zero
   multiply_16x8x16<f16>(d, whole_a, whole_b, site);
 }
+inline void multiply_16x8x32(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                             Site site = Site::current()) {
+  simt::multiply_bytes(d, a, b, site);
+}
 inline const uint16_t* row_of_lane(const void* row, int of, Site site) {
   if (reinterpret_cast<uintptr_t>(row) % 16)
     simt::fail("load_matrices: a row is not aligned to 16 bytes", site);
@@ -85,6 +89,15 @@ inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
 inline uint32_t funnel_shift_right(uint32_t low, uint32_t high, uint32_t shift) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (shift & 31));
 }
+inline uint32_t look_up_bytes(uint32_t low, uint32_t high, uint32_t selector,
+                              Site site = Site::current()) {
+  if (selector & 0x8888) simt::fail("look_up_bytes: a nibble of the selector is above 7", site);
+  return permute_bytes(low, high, selector);
+}
+inline int32_t dot_bytes(uint32_t a, uint32_t b, int32_t c) {
+  for (int i = 0; i < 32; i += 8) c += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
+  return c;
+}
 template <class T>
 T lookup32(T v, uint32_t index, Site site = Site::current()) {
   return device::shuffle(v, static_cast<int>(index & 31), site);
@@ -104,7 +117,8 @@ float high_half(uint32_t pair) {
   return to_float(T{static_cast<uint16_t>(pair >> 16)});
 }
 inline uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
-  return pack_halves<f16>(low_half<f16>(a) * low_half<f16>(b), high_half<f16>(a) * high_half<f16>(b));
+  return pack_halves<f16>(low_half<f16>(a) * low_half<f16>(b),
+                          high_half<f16>(a) * high_half<f16>(b));
 }
 inline uint32_t e4m3fn_to_f16x2(uint32_t bytes) {
   return pack_halves<f16>(decode_e4m3fn(static_cast<uint8_t>(bytes & 255)),

@@ -65,6 +65,8 @@ struct Wave {
   int source[64] = {};
   float* c[64] = {};
   const uint16_t *a[64] = {}, *b[64] = {};
+  int32_t* byte_c[32] = {};
+  const uint32_t *byte_a[32] = {}, *byte_b[32] = {};
   // Two, by turns: a lane that runs ahead into the next barrier must not order itself before one
   // still leaving this.
   SyncPoint order[2];

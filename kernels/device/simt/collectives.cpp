@@ -103,6 +103,21 @@ void multiply(Half type, float* c, const uint16_t* a, const uint16_t* b, Site si
   }
 }
 
+void multiply_bytes(int32_t* c, const uint32_t* a, const uint32_t* b, Site site) {
+  Lane& lane = running_lane();
+  Wave& wave = *lane.in;
+  if (lane.owner->wave_width() != 32) fail("multiply_16x8x32 is of 32 lanes", site);
+  wave.byte_c[lane.lane] = c;
+  wave.byte_a[lane.lane] = a;
+  wave.byte_b[lane.lane] = b;
+  if (lane.owner->arrive(lane, Collective::multiply, site)) {
+    multiply_byte_fragments(wave.byte_c, wave.byte_a, wave.byte_b);
+    lane.owner->finish(wave);
+  } else {
+    lane.owner->wait(lane);
+  }
+}
+
 void* static_shared(const void* key, const char* name, size_t bytes, Site site) {
   Lane& lane = running_lane();
   Block& block = *lane.owner;

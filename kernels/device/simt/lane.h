@@ -46,6 +46,9 @@ enum class Half : uint8_t { bf16, f16 };
 // 16x16x16.
 void multiply(Half type, float* c, const uint16_t* a, const uint16_t* b, Site site);
 
+// The same of signed bytes, exactly, on 32 lanes: m16n8k32.
+void multiply_bytes(int32_t* c, const uint32_t* a, const uint32_t* b, Site site);
+
 // The block's one array of this declaration (`key` stands for it); claimed and filled with 0xff by
 // the first lane that comes by. 16-byte aligned, with red zones around it.
 void* static_shared(const void* key, const char* name, size_t bytes, Site site);
@@ -74,7 +77,7 @@ struct BulkCopy {
 struct BulkBarrier {
   uint32_t phase, announced, noted, copies;
   bool open;  // bytes are announced, nobody has waited for them
-  BulkCopy copy[4];
+  BulkCopy copy[8];
 };
 void begin_bulk_barrier(BulkBarrier* barrier, Site site);
 void announce_bulk_copies(BulkBarrier* barrier, uint32_t bytes, Site site);

@@ -124,4 +124,23 @@ void multiply_fragments(Half type, int wave, float* const* c, const uint16_t* co
     with([](uint16_t x) { return from_f16(x); });
 }
 
+void multiply_byte_fragments(int32_t* const* c, const uint32_t* const* a,
+                             const uint32_t* const* b) {
+  int8_t ma[16][32], mb[8][32];
+  const auto byte = [](uint32_t word, int i) { return static_cast<int8_t>(word >> (8 * i)); };
+  for (int l = 0; l < 32; ++l) {
+    const int group = l / 4, first = l % 4 * 4;
+    for (int i = 0; i < 4; ++i) {
+      for (int r = 0; r < 4; ++r) ma[group + r % 2 * 8][first + i + r / 2 * 16] = byte(a[l][r], i);
+      for (int r = 0; r < 2; ++r) mb[group][first + i + r * 16] = byte(b[l][r], i);
+    }
+  }
+  for (int l = 0; l < 32; ++l)
+    for (int e = 0; e < 4; ++e) {
+      int32_t sum = 0;
+      for (int k = 0; k < 32; ++k) sum += ma[l / 4 + e / 2 * 8][k] * mb[l % 4 * 2 + e % 2][k];
+      c[l][e] += sum;
+    }
+}
+
 }  // namespace simt

@@ -11,4 +11,6 @@ namespace simt {
 void multiply_fragments(Half type, int wave, float* const* c, const uint16_t* const* a,
                         const uint16_t* const* b);
 
+void multiply_byte_fragments(int32_t* const* c, const uint32_t* const* a, const uint32_t* const* b);
+
 }  // namespace simt
