@@ -126,6 +126,23 @@ inline constexpr int pair_table_alignment(int key_bits) {
   return key_bits == 3 ? pair_table_bytes(3) : 16;
 }
 
+// The power of two that all centroids carry in the table, from the largest. Into [2^7, 2^8): what
+// rounding leaves of the smallest is then no f16 denormal.
+DEVICE_FUNCTION float centroid_power(float largest) {
+  int exponent = static_cast<int>(device::bit_cast<uint32_t>(largest) >> 23 & 255);
+  if (exponent == 0 || exponent == 255) exponent = 134;
+  exponent = device::max(exponent, 8);
+  return device::bit_cast<float>(static_cast<uint32_t>(device::min(261 - exponent, 254)) << 23);
+}
+// A pair in the table.
+DEVICE_FUNCTION device::Words2 split_pair(float first, float second) {
+  device::Words2 pair;
+  pair.x[0] = device::pack_halves<device::f16>(first, second);
+  pair.x[1] = device::pack_halves<device::f16>(first - device::low_half<device::f16>(pair.x[0]),
+                                               second - device::high_half<device::f16>(pair.x[0]));
+  return pair;
+}
+
 // Pair p of a member.
 template <int kKeyBits, int kWords>
 DEVICE_FUNCTION device::Words2 look_up_pair(SharedAddress lane_table, const uint32_t (&w)[kWords],

@@ -87,16 +87,21 @@ struct TileMath {
   // Where the lane's bytes lie in a tile: key codes and scale of token `group`, value codes of
   // tokens 2 * member and the next. 8 tokens further all lie alike.
   DEVICE_FUNCTION void place(const StreamParams& p, int kv_head, int half) {
+    place(p, half, [&](int token) {
+      return static_cast<uint32_t>(kv_head * p.tile.head_stride + token * p.tile.token_stride);
+    });
+  }
+  // slot_at(token): where a token's slot lies in a tile.
+  template <class SlotAt>
+  DEVICE_FUNCTION void place(const StreamParams& p, int half, SlotAt slot_at) {
     const int lane = device::lane(), group = lane / 4, member = lane % 4;
     half_ = half;
-    slot_at_ = static_cast<uint32_t>(kv_head * p.tile.head_stride + group * p.tile.token_stride);
+    slot_at_ = slot_at(group);
     keys_ =
         KeyWords<kKeyBits, kDim>(slot_at_ + static_cast<uint32_t>(16 * kKeyBits * half), member);
-    const auto even =
-        static_cast<uint32_t>(kv_head * p.tile.head_stride + 2 * member * p.tile.token_stride +
-                              p.format.value_at + 16 * kValueBits * half);
+    const auto values_at = static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half);
     values_ = ValueWords<kValueBits, kDim, kKeyBits == 8>(
-        even, even + static_cast<uint32_t>(p.tile.token_stride), group);
+        slot_at(2 * member) + values_at, slot_at(2 * member + 1) + values_at, group);
   }
   DEVICE_FUNCTION int half() const { return half_; }
 

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fast decode in one launch, for few sequences. A block takes one unit (a tile of up to 8 query
+// heads of a KV head) and a share of the tokens; its waves take different tiles of 16 tokens, each
+// with a ring of its own, and meet at the end of a sequence only. The last block of a sequence and
+// unit merges all, in their order.
+//
+// One sequence is dealt out tile by tile: block i takes tiles i, i + parts ..., so that it can ask
+// for its pages before it knows the length. Several are laid end to end and cut
+// (decode_schedule.h).
+#pragma once
+
+#include "tq/decode_few_queries.h"
+#include "tq/decode_merge.h"
+
+namespace tq {
+
+template <int kKeyBits, int kValueBits, int kDim, int kColumns>
+class Few {
+  using At = FewLayout<kKeyBits, kValueBits, kDim, kColumns>;
+  static constexpr bool kPacked = kColumns == 4;
+  using Math = TileMath<kKeyBits, kValueBits, kDim, kPacked>;
+  using State = typename Math::State;
+  using Queries = FewQueries<kKeyBits, kDim, kColumns>;
+  static_assert(kKeyBits == 8 || Queries::kRowsBytes <= kFewTurnTiles * At::kTileBytes);
+  static constexpr int kHeadWaves = kDim / device::kWave;  // that merge a head
+
+ public:
+  DEVICE_FUNCTION Few(const FewParams& p, uint8_t* shared, Statistics* of_waves, float* gains,
+                      int* is_last)
+      : p_(p), of_waves_(of_waves), gains_(gains), is_last_(is_last) {
+    constexpr int kAlignment = pair_table_alignment(kKeyBits);
+    shared_ = shared + (static_cast<uint32_t>(-device::shared_address(shared)) & (kAlignment - 1));
+  }
+
+  DEVICE_FUNCTION void run() {
+    const Schedule& s = p_.stream.schedule;
+    const bool one = s.batch == 1;
+    const Unit unit(p_);
+    FewSegment segment{};
+    Runs runs{};
+    Cut cut{};
+    int stage = 0, last = 0;
+    load_codebook();
+    if (one) {
+      segment.tokens = tokens_of(s, 0);
+      segment.first = unit.part;
+      segment.step = s.parts;
+      segment.end = p_.capacity_tiles;  // until the length is known
+      next_id_ = load_id(segment, device::lane());
+    } else {
+      runs = runs_of(s);
+      segment.step = 1;
+      DEVICE_ROLLED
+      for (int row = unit.part; row < s.batch; row += s.parts)
+        if (stages_of(s, row) == 0) empty(unit, row);
+      if (runs.total == 0) return;
+      cut = cut_of(s, runs.total);
+      if (unit.part >= cut.parts) return;
+      stage = first_stage(cut, unit.part);
+      last = first_stage(cut, unit.part + 1);
+    }
+    DEVICE_ROLLED
+    for (;;) {
+      if (!one) {
+        const Place at = find_stage(s, runs, stage);
+        const int stages = stages_of(s, at.row), begin = stage - at.stage;
+        stage += device::min(stages - at.stage, last - stage);
+        segment.row = at.row;
+        segment.tokens = tokens_of(s, at.row);
+        segment.first = at.stage * kFewStage;
+        segment.end = device::min((stage - begin) * kFewStage, tiles_of(s, segment.tokens));
+        segment.first_part = part_of(cut, begin);
+        segment.count = part_of(cut, begin + stages - 1) - segment.first_part + 1;
+        next_id_ = load_id(segment, device::lane());
+      }
+      Queries queries(p_, ring() + kFewTurnTiles * At::kTileBytes, segment.row, unit.first_head,
+                      unit.heads);
+      queries.begin();
+      if (one) {
+        segment.end = tiles_of(s, segment.tokens);
+        segment.count = device::min(s.parts, segment.end);
+        if (segment.end == 0 && unit.part == 0) empty(unit, 0);
+        if (unit.part >= segment.count) return device::copy_async_wait<0>();
+      }
+      segment.cache = p_.stream.cache + (p_.kv_head_offset(unit.kv_head) & ~int64_t{15});
+      if (device::lane() == 0) own_segment() = segment;
+      attend(unit, queries);
+      if (one || stage >= last) return;
+      device::sync_block();  // shared memory is free again
+    }
+  }
+
+ private:
+  // What a block is; worked out again rather than kept in registers.
+  struct Unit {
+    int part, unit;
+    int kv_head;
+    int first_head, heads;  // query heads
+    DEVICE_FUNCTION explicit Unit(const FewParams& p) {
+      kv_head = device::block_x();
+      const int first = device::block_y() * p.tile_heads;
+      unit = kv_head * device::blocks_y() + device::block_y();
+      part = device::block_z();
+      first_head = kv_head * p.group + first;
+      heads = device::min(p.tile_heads, p.group - first);
+    }
+  };
+  // The tile of a segment that is the wave's n-th.
+  DEVICE_FUNCTION static int tile_of(const FewSegment& s, int n) {
+    return s.first + s.step * (device::wave() + device::waves() * n);
+  }
+  // The page of the wave's n-th tile; -1: none.
+  DEVICE_FUNCTION int load_id(const FewSegment& s, int n) const {
+    const int tile = tile_of(s, n);
+    if (tile >= s.end) return -1;
+    const PageTable& table = p_.stream.table;
+    const int64_t id = load_index(table.ids.data, table.ids.dtype,
+                                  s.row * table.ids.stride[0] +
+                                      p_.stream.schedule.page_of(tile) * table.ids.stride[1]);
+    return id < 0 || id >= p_.stream.blocks ? -1 : static_cast<int>(id);
+  }
+  DEVICE_FUNCTION FewEntry* entries() const {
+    return reinterpret_cast<FewEntry*>(shared_ + At::kEntriesAt) + device::wave() * kFewEntries;
+  }
+  DEVICE_FUNCTION uint8_t* ring() const {
+    return shared_ + At::rings(device::waves()) + device::wave() * At::kRingBytes;
+  }
+
+  DEVICE_FUNCTION FewSegment& own_segment() const {
+    return *reinterpret_cast<FewSegment*>(shared_ + At::kEntriesAt +
+                                          device::waves() * At::kEntriesBytes +
+                                          device::wave() * At::kSegmentBytes);
+  }
+  // What lies of a head's begin in a tile beyond a unit of 16 bytes.
+  DEVICE_FUNCTION int remainder(int kv_head) const {
+    return static_cast<int>(p_.kv_head_offset(kv_head) & 15);
+  }
+
+  // Where the units lie that a lane copies, from a tile's begin in the cache; all tiles alike.
+  DEVICE_FUNCTION void prepare_sources(int kv_head) {
+    uint32_t* const to = reinterpret_cast<uint32_t*>(shared_ + At::kSources);
+    DEVICE_ROLLED
+    for (int i = device::thread(); i < At::kCopies * device::kWave; i += device::threads()) {
+      const int token = device::min(i / At::kCopied, kTileTokens - 1), unit = i % At::kCopied;
+      const int at = token * static_cast<int>(p_.token_stride) + remainder(kv_head);
+      const int last = (at % 16 + At::kSlotBytes - 1) / 16;
+      to[i] = static_cast<uint32_t>(at / 16 + device::min(unit, last)) * 16;
+    }
+  }
+
+  // Copies of the wave's turn into the ring; finds the tiles' places first.
+  DEVICE_FUNCTION void copy_turn(int turn) {
+    const FewSegment& s = own_segment();
+    const int n = turn * kFewTurnTiles, lane = device::lane();
+    constexpr int kHalf = kFewEntries / 2;
+    if (tile_of(s, n) >= s.end) return;
+    FewEntry* const own = entries();
+    if (n % kHalf == 0) {
+      if (lane / kHalf == n / kHalf % 2) {
+        const Schedule& schedule = p_.stream.schedule;
+        const int tile = tile_of(s, n + lane % kHalf);
+        FewEntry entry{};
+        if (next_id_ >= 0 && tile < s.end) {
+          const int in_page = tile - schedule.page_of(tile) * schedule.page_tiles;
+          entry.offset =
+              next_id_ * p_.stream.block_stride + in_page * p_.stream.tile.bytes_of_tile;
+          entry.live = tokens_from(schedule, s.tokens, tile);
+        }
+        own[lane] = entry;
+        next_id_ = load_id(s, n + kFewEntries + lane % kHalf);
+      }
+      device::sync_wave();
+    }
+    const uint8_t* const cache = s.cache;
+    const uint32_t* const sources =
+        reinterpret_cast<const uint32_t*>(shared_ + At::kSources) + lane;
+    const int own_at =
+        At::kEven ? lane / At::kCopied * At::kPitch + lane % At::kCopied * 16 : lane * 16;
+    SharedAddress to =
+        device::shared_address(ring() + turn % kFewRing * kFewTurnTiles * At::kTileBytes + own_at);
+    DEVICE_ROLLED
+    for (int t = 0; t < kFewTurnTiles; ++t, to += At::kTileBytes) {
+      const FewEntry entry = own[(n + t) % kFewEntries];
+      const uint8_t* const from = cache + entry.offset;
+      if (entry.live == kTileTokens) {
+        DEVICE_UNROLL
+        for (int i = 0; i < At::kCopies; ++i)
+          if ((i + 1) * device::kWave <= kTileTokens * At::kCopied ||
+              lane + i * device::kWave < kTileTokens * At::kCopied)
+            device::copy_async16_at<0>(to + static_cast<uint32_t>(i * At::kStep),
+                                       from + sources[i * device::kWave]);
+      } else {
+        DEVICE_ROLLED
+        for (int i = 0; lane + i * device::kWave < entry.live * At::kCopied; ++i)
+          device::copy_async16_at<0>(to + static_cast<uint32_t>(i * At::kStep),
+                                     from + sources[i * device::kWave]);
+      }
+    }
+  }
+
+  DEVICE_FUNCTION void attend(const Unit& unit, Queries& queries) {
+    prepare_sources(unit.kv_head);
+    device::sync_block();
+    uint64_t* const arrivals = p_.arrivals + int64_t{own_segment().row} * p_.units + unit.unit;
+    const bool counts = own_segment().count > 1 && device::thread() == 0;
+    uint64_t arrived = 0;
+    if (counts) arrived = device::atomic_or(arrivals, 0);
+    float key_constant = p_.stream.fp8_factor;
+    // Rows of Pi lie where turn 1 will.
+    DEVICE_ROLLED
+    for (int turn = 0; turn < kFewRing; ++turn) {
+      if (turn == 1) {
+        // The count of done blocks begins with this call's tag. The workspace holds anything before
+        // the first run, and the count of the last replay of a graph (which ends as it began)
+        // thereafter.
+        if (counts && arrived - p_.tag >= static_cast<uint64_t>(own_segment().count))
+          device::atomic_cas(arrivals, arrived, p_.tag);
+        if constexpr (kKeyBits != 8) {
+          const float power = fill_table();
+          key_constant =
+              p_.stream.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
+        }
+        device::copy_async_wait<1>();
+        device::sync_wave();
+        queries.finish(shared_ + At::kQueries, gains_);
+        device::sync_wave();
+      }
+      copy_turn(turn);
+      device::copy_async_commit();
+    }
+    device::sync_block();
+    load_queries(shared_ + At::kQueries);
+    math_.place(p_.stream, 0, [&](int token) {
+      const int at = token * static_cast<int>(p_.token_stride) + remainder(unit.kv_head);
+      return static_cast<uint32_t>(token * At::kPitch + at % 16);
+    });
+    state_.clear();
+    // Turn i attends to turn i's tiles and starts the copies of turn i + kFewRing.
+    DEVICE_ROLLED
+    for (int turn = 0; tile_of(own_segment(), turn * kFewTurnTiles) < own_segment().end; ++turn) {
+      device::copy_async_wait<kFewRing - 1>();
+      device::sync_wave();
+      attend_turn(turn, key_constant);
+      device::sync_wave();  // all lanes have read the tiles
+      copy_turn(turn + kFewRing);
+      device::copy_async_commit();
+    }
+    device::copy_async_wait<0>();
+    device::sync_wave();
+    finish();
+  }
+
+  DEVICE_FUNCTION void attend_turn(int turn, float key_constant) {
+    const SharedAddress lane_table =
+        device::shared_address(shared_ + device::lane() % kPairLanes * kPairBytes);
+    const SharedAddress tile = device::shared_address(
+        ring() + turn % kFewRing * kFewTurnTiles * At::kTileBytes);
+    const FewEntry* const entry = entries() + turn * kFewTurnTiles % kFewEntries;
+    if constexpr (Math::kTiles == 2) {
+      const int live[2] = {entry[0].live, entry[1].live};
+      const SharedAddress tiles[2] = {tile, tile + At::kTileBytes};
+      take(tiles, live, lane_table, key_constant);
+    } else {
+      DEVICE_ROLLED
+      for (int t = 0; t < kFewTurnTiles; ++t) {
+        const int live[1] = {entry[t].live};
+        const SharedAddress tiles[1] = {tile + static_cast<uint32_t>(t * At::kTileBytes)};
+        take(tiles, live, lane_table, key_constant);
+      }
+    }
+  }
+
+  DEVICE_FUNCTION void take(const SharedAddress (&tiles)[Math::kTiles],
+                            const int (&live)[Math::kTiles], SharedAddress lane_table,
+                            float key_constant) {
+    int all = kTileTokens, some = 0;
+    DEVICE_UNROLL
+    for (int t = 0; t < Math::kTiles; ++t) all = device::min(all, live[t]), some |= live[t];
+    if (!some) return;
+    float s[4] = {}, squares[2] = {};
+    math_.dot_products(p_.stream, tiles, lane_table, s, squares);
+    math_.attend(p_.stream, tiles, Math::own_tile() ? live[Math::kTiles - 1] : live[0],
+                 all == kTileTokens, s, squares, key_constant, state_);
+  }
+
+  DEVICE_FUNCTION void load_queries(const uint8_t* fragments) {
+    const int lane = device::lane();
+    DEVICE_UNROLL
+    for (int k = 0; k < Math::kSteps; ++k) {
+      const SharedAddress at =
+          device::shared_address(fragments) +
+          static_cast<uint32_t>((k * device::kWave + lane) * Math::kQueryRegisters * 4);
+      if constexpr (kPacked) {
+        const auto words = device::load_shared8(at);
+        DEVICE_UNROLL
+        for (int r = 0; r < 2; ++r) math_.query[k][r] = words.x[r];
+      } else {
+        const auto words = device::load_shared16(at);
+        DEVICE_UNROLL
+        for (int r = 0; r < 4; ++r) math_.query[k][r] = words.x[r];
+      }
+    }
+    DEVICE_UNROLL
+    for (int c = 0; c < 2; ++c) math_.gain[c] = gains_[(lane % 4 * 2 + c) % kColumns];
+  }
+
+  // A lane's centroid, early; the pair table from all lanes' (decode_fragments.h), late. Returns
+  // the power of two that all centroids carry in it.
+  DEVICE_FUNCTION void load_codebook() {
+    if constexpr (kKeyBits != 8)
+      centroid_ = p_.stream.centroids
+                      .data[device::lane() % (1 << kKeyBits) * p_.stream.centroids.stride];
+  }
+  DEVICE_FUNCTION float fill_table() const {
+    constexpr int kCodes = 1 << kKeyBits, kCodeLanes = device::kWave / kPairLanes;
+    const float power = centroid_power(device::wave_max(device::abs(centroid_)));
+    DEVICE_ROLLED
+    for (int entry = device::wave() * kCodeLanes; entry < kCodes * kCodes;
+         entry += device::waves() * kCodeLanes) {
+      const int own = entry + device::lane() / kPairLanes;
+      const float first = device::shuffle(centroid_, own % kCodes) * power;
+      const float second = device::shuffle(centroid_, own / kCodes) * power;
+      *reinterpret_cast<device::Words2*>(shared_ + entry * kEntryBytes +
+                                         device::lane() * kPairBytes) = split_pair(first, second);
+    }
+    return power;
+  }
+
+  // Sums over the tiles of this wave, then of the block, then of all parts of the sequence.
+  DEVICE_FUNCTION void finish() {
+    const int lane = device::lane(), group = lane / 4, member = lane % 4, wave = device::wave();
+    DEVICE_UNROLL
+    for (int mask = kPacked ? 2 : 4; mask < device::kWave; mask *= 2) DEVICE_UNROLL
+    for (int c = 0; c < 2; ++c) {
+      state_.sum[c] += device::shuffle_xor(state_.sum[c], mask);
+      state_.zero[c] += device::shuffle_xor(state_.zero[c], mask);
+    }
+    if constexpr (kPacked) DEVICE_UNROLL
+    for (int m = 0; m < State::kMatrices; ++m) DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i) state_.output[m][i] += device::shuffle_xor(state_.output[m][i], 2);
+    float* const own = reinterpret_cast<float*>(ring());
+    const float inverse_unit = inverse_of_power(state_.unit);
+    DEVICE_UNROLL
+    for (int c = 0; c < 2; ++c) {
+      const int column = 2 * member + c;
+      if (column >= kColumns) continue;
+      if (group == 0) of_waves_[wave * kFewHeads + column] = {state_.limit[c], state_.sum[c]};
+      DEVICE_UNROLL
+      for (int f = 0; f < kDim / 8; ++f) {
+        const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(f))) * inverse_unit;
+        own[column * At::kOutPitch + field_dim<kValueBits, kDim>(group, f)] =
+            device::fma(state_.output[f / 2][f % 2 * 2 + c], undo, state_.zero[c]);
+      }
+    }
+    device::sync_block();
+
+    const Unit unit(p_);
+    const FewSegment s = own_segment();
+    // Results of part and row lie at part + row: parts and rows come in one order.
+    const int64_t at_first = (int64_t{s.first_part + s.row} * p_.units + unit.unit) * kFewHeads;
+    const int64_t at_step = int64_t{p_.units} * kFewHeads;
+    const int64_t at_own = at_first + (unit.part - s.first_part) * at_step;
+    Parts parts{device::waves(), of_waves_, kFewHeads,
+                reinterpret_cast<float*>(shared_ + At::rings(device::waves())), At::kOutPitch,
+                At::kRingBytes / 4};
+    bool all = s.count == 1;
+    DEVICE_ROLLED
+    for (;;) {
+      DEVICE_ROLLED
+      for (int item = wave; item < unit.heads * kHeadWaves; item += device::waves()) {
+        const int head = item / kHeadWaves, d = item % kHeadWaves * device::kWave + lane;
+        const FewMean mean = average(parts, head, d);
+        if (all) {
+          store(s.row, unit.first_head + head, d, mean);
+        } else {
+          p_.partial[(at_own + head) * kDim + d] = mean.sum;
+          if (d == 0) p_.statistics[at_own + head] = {mean.top, mean.total};
+        }
+      }
+      if (all) return;
+
+      device::sync_block();
+      if (device::thread() == 0) {
+        uint64_t* const arrivals = p_.arrivals + int64_t{s.row} * p_.units + unit.unit;
+        device::fence();
+        const uint64_t before = device::atomic_add(arrivals, 1);
+        is_last_[0] = before - p_.tag + 1 == static_cast<uint64_t>(s.count);
+        if (is_last_[0]) device::atomic_exchange(arrivals, p_.tag);
+        device::fence();
+      }
+      device::sync_block();
+      if (!is_last_[0]) return;
+      all = true;
+      parts = {s.count, p_.statistics + at_first, at_step, p_.partial + at_first * kDim, kDim,
+               at_step * kDim};
+    }
+  }
+
+  // Results that become one: part i's statistics of a head and number of a head and dimension.
+  struct Parts {
+    int count;
+    const Statistics* statistics;
+    int64_t statistics_step;
+    const float* numbers;
+    int64_t head_step, number_step;
+  };
+  // The mean of the parts by the weights of their statistics: a part's numbers are relative to its
+  // top. Of this lane's dimension; a wave has one head.
+  struct FewMean {
+    float top, total, sum;
+  };
+  DEVICE_FUNCTION static FewMean average(const Parts& parts, int head, int d) {
+    constexpr int kAhead = 16;  // numbers are under way at once
+    const int lane = device::lane();
+    const float* const numbers = parts.numbers + head * parts.head_step + d;
+    const Statistics* const statistics = parts.statistics + head;
+    float x[kAhead];
+    Statistics own{};
+    FewMean mean{-device::infinity(), 0, 0};
+    DEVICE_ROLLED
+    for (int i = lane; i < parts.count; i += device::kWave)
+      mean.top = device::max(mean.top, statistics[i * parts.statistics_step].top);
+    mean.top = device::wave_max(mean.top);
+    float weight = 0;
+    DEVICE_ROLLED
+    for (int first = 0; first < parts.count; first += kAhead) {
+      DEVICE_UNROLL
+      for (int a = 0; a < kAhead; ++a)
+        x[a] = first + a < parts.count ? numbers[(first + a) * parts.number_step] : 0;
+      if (first % device::kWave == 0) {
+        weight = 0;
+        if (first + lane < parts.count) {
+          own = statistics[(first + lane) * parts.statistics_step];
+          weight = device::exp2_fast(own.top - mean.top);
+          mean.total = device::fma(own.total, weight, mean.total);
+        }
+      }
+      DEVICE_UNROLL
+      for (int a = 0; a < kAhead; ++a)
+        mean.sum =
+            device::fma(device::shuffle(weight, (first + a) % device::kWave), x[a], mean.sum);
+    }
+    mean.total = device::wave_sum(mean.total);
+    return mean;
+  }
+
+  DEVICE_FUNCTION void store(int row, int head, int d, const FewMean& mean) const {
+    const bool none = mean.total == 0;  // a NaN total is not 0 and makes the head NaN
+    const Strided<3>& out = p_.output;
+    store_rounded(out.data, out.dtype,
+                  row * out.stride[0] + head * out.stride[1] + d * out.stride[2],
+                  none ? 0 : mean.sum * device::divide(1, mean.total));
+    constexpr float kLn2 = 0.693147180559945309f;
+    if (d == 0)
+      store_float(p_.lse.data, TK_F32, row * p_.lse.stride[0] + head * p_.lse.stride[1],
+                  none ? -device::infinity() : (mean.top + device::log2(mean.total)) * kLn2);
+  }
+  // A sequence without tokens.
+  DEVICE_FUNCTION void empty(const Unit& unit, int row) const {
+    DEVICE_ROLLED
+    for (int i = device::thread(); i < unit.heads * kDim; i += device::threads())
+      store(row, unit.first_head + i / kDim, i % kDim, FewMean{});
+  }
+
+  const FewParams& p_;
+  uint8_t* shared_;
+  Statistics* const of_waves_;
+  float* const gains_;
+  int* const is_last_;
+  int next_id_;
+  float centroid_;
+  State state_;
+  Math math_;
+};
+
+template <int kKeyBits, int kValueBits, int kDim, int kColumns>
+DEVICE_KERNEL_BLOCKS(kFewWaves* device::kWave, 1)
+decode_few(FewParams p) {
+  DEVICE_SHARED(Statistics, of_waves, kFewWaves* kFewHeads);
+  DEVICE_SHARED(float, gains, kFewHeads);
+  DEVICE_SHARED(int, is_last, 1);
+  DEVICE_DYNAMIC_SHARED(uint8_t, shared);
+  Few<kKeyBits, kValueBits, kDim, kColumns>(p, device::data(shared), device::data(of_waves),
+                                            device::data(gains), device::data(is_last))
+      .run();
+}
+
+}  // namespace tq

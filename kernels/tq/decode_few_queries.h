@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queries of a fast decode with little work: a block rotates those of its own KV head, while its
+// first copies are under way. The form is that of decode_queries.h: a power of two, two f16, as B
+// fragments in shared memory.
+#pragma once
+
+#include "tq/decode_few_plan.h"
+#include "tq/decode_queries.h"
+
+namespace tq {
+
+struct alignas(8) FourHalves {
+  uint16_t x[4];
+};
+
+// A wave makes kOwn dimensions of 4 heads at a time: lanes have 4 elements j of all sums, and then
+// a sum of their own each. Its rows of Pi come through shared memory.
+template <int kKeyBits, int kDim, int kColumns>
+class FewQueries {
+  static constexpr int kOwn = 8, kHeadsAtOnce = 4;
+  static constexpr int kRegisters = kColumns == 4 ? 2 : 4;
+  static_assert(kDim == 4 * device::kWave, "a lane has 4 elements of a query");
+
+ public:
+  static constexpr int kRowsBytes = kOwn * kDim * 4;
+
+  // `rows`: room of this wave; `first_head`: of the unit's `heads` query heads.
+  DEVICE_FUNCTION FewQueries(const FewParams& p, uint8_t* rows, int row, int first_head, int heads)
+      : p_(p), rows_(rows), heads_(heads) {
+    from_ = static_cast<const uint16_t*>(p.query.data) + row * p.query.stride[0] +
+            first_head * p.query.stride[1] + 4 * device::lane();
+  }
+  // Starts the loads that come first.
+  DEVICE_FUNCTION void begin() {
+    copy_rows(device::wave() * kOwn);
+    load_queries(0);
+  }
+  // Writes all into `fragments` and `gains`. All copies that begin() has started have arrived.
+  DEVICE_FUNCTION void finish(uint8_t* fragments, float* gains) {
+    DEVICE_ROLLED
+    for (int output = device::wave() * kOwn;;) {
+      DEVICE_ROLLED
+      for (int first = 0; first < kColumns; first += kHeadsAtOnce) {
+        if (first > 0) load_queries(first);
+        rotate(first, output, fragments, gains);
+      }
+      output += device::waves() * kOwn;
+      if (output >= kDim) break;
+      device::sync_wave();
+      copy_rows(output);
+      device::copy_async_wait<0>();
+      device::sync_wave();
+      load_queries(0);
+    }
+  }
+
+ private:
+  DEVICE_FUNCTION void copy_rows(int first) const {
+    if (p_.rotate) {
+      const float* const from = p_.pi.data + first * p_.pi.stride[0] + 4 * device::lane();
+      const SharedAddress to = device::shared_address(rows_ + 16 * device::lane());
+      DEVICE_UNROLL
+      for (int o = 0; o < kOwn; ++o)
+        device::copy_async16_at<0>(to + static_cast<uint32_t>(o * kDim * 4),
+                                   from + o * p_.pi.stride[0]);
+    }
+    device::copy_async_commit();
+  }
+  // Elements 4 * lane and on of 4 heads.
+  DEVICE_FUNCTION void load_queries(int first) {
+    DEVICE_UNROLL
+    for (int h = 0; h < kHeadsAtOnce; ++h) {
+      own_[h] = FourHalves{};
+      if (first + h < heads_)
+        own_[h] = *reinterpret_cast<const FourHalves*>(from_ + (first + h) * p_.query.stride[1]);
+    }
+  }
+  // Of columns `first` and the next three: dimensions first_output ... + kOwn - 1 into shared
+  // memory, and what their scores are multiplied by into `gains`.
+  DEVICE_FUNCTION void rotate(int first, int first_output, uint8_t* fragments, float* gains) const {
+    const int lane = device::lane();
+    float x[kHeadsAtOnce][4], power = 0;
+    DEVICE_UNROLL
+    for (int h = 0; h < kHeadsAtOnce; ++h) {
+      float largest = 0, back;
+      DEVICE_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const float f16 = device::low_half<device::f16>(own_[h].x[e]);
+        const float bf16 = device::low_half<device::bf16>(own_[h].x[e]);
+        x[h][e] = p_.query.dtype == TK_F16 ? f16 : bf16;
+        largest = device::max(largest, device::abs(x[h][e]));
+      }
+      const float scale = power_to_middle(device::wave_max(largest), back);
+      if (lane % kHeadsAtOnce == h) power = scale;
+      if (first_output == 0 && lane == 0) gains[first + h] = p_.scale * back;
+    }
+    // Sum i = kHeadsAtOnce * output + head is lane i's.
+    float y = 0;
+    if (p_.rotate) {
+      float sums[kOwn * kHeadsAtOnce];
+      DEVICE_UNROLL
+      for (int o = 0; o < kOwn; ++o) {
+        const Four row = device::load16<Four>(rows_ + o * kDim * 4 + 16 * device::lane());
+        const float(&w)[4] = row.x;
+        DEVICE_UNROLL
+        for (int h = 0; h < kHeadsAtOnce; ++h)
+          sums[o * kHeadsAtOnce + h] = device::fma(x[h][0], w[0], x[h][1] * w[1]) +
+                                       device::fma(x[h][2], w[2], x[h][3] * w[3]);
+      }
+      scatter<device::kWave / 2>(sums);
+      y = sums[0];
+    } else {  // lane i has elements 4 i ...: sum i is an element of lane first_output / 4 + i / 16
+      DEVICE_UNROLL
+      for (int h = 0; h < kHeadsAtOnce; ++h) DEVICE_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int output = lane / kHeadsAtOnce;
+        const float from = device::shuffle(x[h][e], first_output / 4 + output / 4);
+        if (lane % kHeadsAtOnce == h && output % 4 == e) y = from;
+      }
+    }
+    const KeyPlace place = key_place(kKeyBits, kDim, first_output + lane / kHeadsAtOnce);
+    const int column = first + lane % kHeadsAtOnce;
+    const float scaled = y * power;
+    const uint32_t high = device::pack_halves<device::f16>(scaled, 0);
+    const float rest = scaled - device::low_half<device::f16>(high);
+    const uint32_t low = device::pack_halves<device::f16>(rest, 0);
+    const auto put = [&](int col, int part, uint32_t half) {
+      const int word = (place.pair / 2 * device::kWave + 4 * col + place.member) * kRegisters +
+                       2 * part + place.pair % 2;
+      reinterpret_cast<uint16_t*>(fragments)[2 * word + place.half] = static_cast<uint16_t>(half);
+    };
+    put(column, 0, high);
+    kColumns == 4 ? put(column + 4, 0, low) : put(column, 1, low);
+  }
+
+  // Adds up the sums of all lanes; lane i is left with sum i in sums[0].
+  template <int kMask, int kSums>
+  DEVICE_FUNCTION static void scatter(float (&sums)[kSums]) {
+    const bool upper = (device::lane() & kMask) != 0;
+    DEVICE_UNROLL
+    for (int i = 0; i < kMask; ++i) {
+      const float away = upper ? sums[i] : sums[i + kMask];
+      sums[i] = (upper ? sums[i + kMask] : sums[i]) + device::shuffle_xor(away, kMask);
+    }
+    if constexpr (kMask > 1) scatter<kMask / 2>(sums);
+  }
+
+  struct Four {
+    float x[4];
+  };
+  const FewParams& p_;
+  uint8_t* const rows_;
+  const uint16_t* from_;
+  int heads_;
+  FourHalves own_[kHeadsAtOnce];
+};
+
+}  // namespace tq
