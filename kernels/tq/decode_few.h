@@ -37,16 +37,19 @@ class Few {
     const bool one = s.batch == 1;
     const Unit unit(p_);
     FewSegment segment{};
+    LoadedIndex length;
     Runs runs{};
     Cut cut{};
     int stage = 0, last = 0;
     load_codebook();
     if (one) {
-      segment.tokens = tokens_of(s, 0);
+      // Row 0, but the compiler may not know: it would wait for the number, to have it once a wave.
+      const int row = device::min(device::lane(), s.batch - 1);
+      length.load(s.seq_lens.data, s.seq_lens.dtype, row * s.seq_lens.stride[0]);
       segment.first = unit.part;
       segment.step = s.parts;
       segment.end = p_.capacity_tiles;  // until the length is known
-      next_id_ = load_id(segment, device::lane());
+      load_id(segment, device::lane());
     } else {
       runs = runs_of(s);
       segment.step = 1;
@@ -59,6 +62,7 @@ class Few {
       stage = first_stage(cut, unit.part);
       last = first_stage(cut, unit.part + 1);
     }
+    prepare_sources(unit.kv_head);
     DEVICE_ROLLED
     for (;;) {
       if (!one) {
@@ -71,12 +75,17 @@ class Few {
         segment.end = device::min((stage - begin) * kFewStage, tiles_of(s, segment.tokens));
         segment.first_part = part_of(cut, begin);
         segment.count = part_of(cut, begin + stages - 1) - segment.first_part + 1;
-        next_id_ = load_id(segment, device::lane());
+        load_id(segment, device::lane());
       }
+      uint64_t* const arrivals = p_.arrivals + int64_t{segment.row} * p_.units + unit.unit;
+      uint64_t arrived = 0;
+      if (device::thread() == 0) arrived = device::atomic_or(arrivals, 0);
       Queries queries(p_, ring() + kFewTurnTiles * At::kTileBytes, segment.row, unit.first_head,
                       unit.heads);
-      queries.begin();
+      device::sync_block();  // for the sources; after it nothing but what is needed is waited for
       if (one) {
+        const int64_t tokens = length.value(s.seq_lens.dtype);
+        segment.tokens = static_cast<int>(tokens < 0 ? 0 : tokens < s.capacity ? tokens : s.capacity);
         segment.end = tiles_of(s, segment.tokens);
         segment.count = device::min(s.parts, segment.end);
         if (segment.end == 0 && unit.part == 0) empty(unit, 0);
@@ -84,7 +93,8 @@ class Few {
       }
       segment.cache = p_.stream.cache + (p_.kv_head_offset(unit.kv_head) & ~int64_t{15});
       if (device::lane() == 0) own_segment() = segment;
-      attend(unit, queries);
+      device::sync_wave();
+      attend(unit, queries, arrived, arrivals);
       if (one || stage >= last) return;
       device::sync_block();  // shared memory is free again
     }
@@ -109,15 +119,14 @@ class Few {
   DEVICE_FUNCTION static int tile_of(const FewSegment& s, int n) {
     return s.first + s.step * (device::wave() + device::waves() * n);
   }
-  // The page of the wave's n-th tile; -1: none.
-  DEVICE_FUNCTION int load_id(const FewSegment& s, int n) const {
+  // Starts to load the page of the wave's n-th tile.
+  DEVICE_FUNCTION void load_id(const FewSegment& s, int n) {
     const int tile = tile_of(s, n);
-    if (tile >= s.end) return -1;
     const PageTable& table = p_.stream.table;
-    const int64_t id = load_index(table.ids.data, table.ids.dtype,
-                                  s.row * table.ids.stride[0] +
-                                      p_.stream.schedule.page_of(tile) * table.ids.stride[1]);
-    return id < 0 || id >= p_.stream.blocks ? -1 : static_cast<int>(id);
+    if (tile < s.end)
+      next_id_.load(table.ids.data, table.ids.dtype,
+                    s.row * table.ids.stride[0] +
+                        p_.stream.schedule.page_of(tile) * table.ids.stride[1]);
   }
   DEVICE_FUNCTION FewEntry* entries() const {
     return reinterpret_cast<FewEntry*>(shared_ + At::kEntriesAt) + device::wave() * kFewEntries;
@@ -159,15 +168,16 @@ class Few {
       if (lane / kHalf == n / kHalf % 2) {
         const Schedule& schedule = p_.stream.schedule;
         const int tile = tile_of(s, n + lane % kHalf);
+        const int64_t id = next_id_.value(p_.stream.table.ids.dtype);
         FewEntry entry{};
-        if (next_id_ >= 0 && tile < s.end) {
+        if (tile < s.end && id >= 0 && id < p_.stream.blocks) {
           const int in_page = tile - schedule.page_of(tile) * schedule.page_tiles;
           entry.offset =
-              next_id_ * p_.stream.block_stride + in_page * p_.stream.tile.bytes_of_tile;
+              id * p_.stream.block_stride + in_page * p_.stream.tile.bytes_of_tile;
           entry.live = tokens_from(schedule, s.tokens, tile);
         }
         own[lane] = entry;
-        next_id_ = load_id(s, n + kFewEntries + lane % kHalf);
+        load_id(s, n + kFewEntries + lane % kHalf);
       }
       device::sync_wave();
     }
@@ -198,13 +208,9 @@ class Few {
     }
   }
 
-  DEVICE_FUNCTION void attend(const Unit& unit, Queries& queries) {
-    prepare_sources(unit.kv_head);
-    device::sync_block();
-    uint64_t* const arrivals = p_.arrivals + int64_t{own_segment().row} * p_.units + unit.unit;
-    const bool counts = own_segment().count > 1 && device::thread() == 0;
-    uint64_t arrived = 0;
-    if (counts) arrived = device::atomic_or(arrivals, 0);
+  // `arrived`: what thread 0 has read of the count of arrivals.
+  DEVICE_FUNCTION void attend(const Unit& unit, Queries& queries, uint64_t arrived,
+                              uint64_t* arrivals) {
     float key_constant = p_.stream.fp8_factor;
     // Rows of Pi lie where turn 1 will.
     DEVICE_ROLLED
@@ -213,7 +219,8 @@ class Few {
         // The count of done blocks begins with this call's tag. The workspace holds anything before
         // the first run, and the count of the last replay of a graph (which ends as it began)
         // thereafter.
-        if (counts && arrived - p_.tag >= static_cast<uint64_t>(own_segment().count))
+        if (device::thread() == 0 &&
+            arrived - p_.tag >= static_cast<uint64_t>(own_segment().count))
           device::atomic_cas(arrivals, arrived, p_.tag);
         if constexpr (kKeyBits != 8) {
           const float power = fill_table();
@@ -415,25 +422,27 @@ class Few {
     const float* const numbers = parts.numbers + head * parts.head_step + d;
     const Statistics* const statistics = parts.statistics + head;
     float x[kAhead];
-    Statistics own{};
+    Statistics own{-device::infinity(), 0};
+    if (lane < parts.count) own = statistics[lane * parts.statistics_step];
     FewMean mean{-device::infinity(), 0, 0};
-    DEVICE_ROLLED
-    for (int i = lane; i < parts.count; i += device::kWave)
-      mean.top = device::max(mean.top, statistics[i * parts.statistics_step].top);
-    mean.top = device::wave_max(mean.top);
     float weight = 0;
     DEVICE_ROLLED
     for (int first = 0; first < parts.count; first += kAhead) {
       DEVICE_UNROLL
       for (int a = 0; a < kAhead; ++a)
         x[a] = first + a < parts.count ? numbers[(first + a) * parts.number_step] : 0;
+      if (first == 0) {
+        mean.top = own.top;
+        DEVICE_ROLLED
+        for (int i = lane + device::kWave; i < parts.count; i += device::kWave)
+          mean.top = device::max(mean.top, statistics[i * parts.statistics_step].top);
+        mean.top = device::wave_max(mean.top);
+      }
       if (first % device::kWave == 0) {
-        weight = 0;
-        if (first + lane < parts.count) {
-          own = statistics[(first + lane) * parts.statistics_step];
-          weight = device::exp2_fast(own.top - mean.top);
-          mean.total = device::fma(own.total, weight, mean.total);
-        }
+        const bool inside = first + lane < parts.count;
+        if (inside && first > 0) own = statistics[(first + lane) * parts.statistics_step];
+        weight = inside ? device::exp2_fast(own.top - mean.top) : 0;
+        mean.total = device::fma(inside ? own.total : 0, weight, mean.total);
       }
       DEVICE_UNROLL
       for (int a = 0; a < kAhead; ++a)
@@ -467,7 +476,7 @@ class Few {
   Statistics* const of_waves_;
   float* const gains_;
   int* const is_last_;
-  int next_id_;
+  LoadedIndex next_id_;
   float centroid_;
   State state_;
   Math math_;

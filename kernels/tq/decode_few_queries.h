@@ -10,7 +10,7 @@
 namespace tq {
 
 struct alignas(8) FourHalves {
-  uint16_t x[4];
+  uint32_t pairs[2];
 };
 
 // A wave makes kOwn dimensions of 4 heads at a time: lanes have 4 elements j of all sums, and then
@@ -24,18 +24,16 @@ class FewQueries {
  public:
   static constexpr int kRowsBytes = kOwn * kDim * 4;
 
-  // `rows`: room of this wave; `first_head`: of the unit's `heads` query heads.
+  // `rows`: room of this wave; `first_head`: of the unit's `heads` query heads. Starts the loads
+  // that come first; nothing waits for them here.
   DEVICE_FUNCTION FewQueries(const FewParams& p, uint8_t* rows, int row, int first_head, int heads)
       : p_(p), rows_(rows), heads_(heads) {
     from_ = static_cast<const uint16_t*>(p.query.data) + row * p.query.stride[0] +
             first_head * p.query.stride[1] + 4 * device::lane();
-  }
-  // Starts the loads that come first.
-  DEVICE_FUNCTION void begin() {
     copy_rows(device::wave() * kOwn);
     load_queries(0);
   }
-  // Writes all into `fragments` and `gains`. All copies that begin() has started have arrived.
+  // Writes all into `fragments` and `gains`. The copies that have been started have arrived.
   DEVICE_FUNCTION void finish(uint8_t* fragments, float* gains) {
     DEVICE_ROLLED
     for (int output = device::wave() * kOwn;;) {
@@ -85,8 +83,9 @@ class FewQueries {
       float largest = 0, back;
       DEVICE_UNROLL
       for (int e = 0; e < 4; ++e) {
-        const float f16 = device::low_half<device::f16>(own_[h].x[e]);
-        const float bf16 = device::low_half<device::bf16>(own_[h].x[e]);
+        const uint32_t half = own_[h].pairs[e / 2] >> (e % 2 * 16) & 0xffff;
+        const float f16 = device::low_half<device::f16>(half);
+        const float bf16 = device::low_half<device::bf16>(half);
         x[h][e] = p_.query.dtype == TK_F16 ? f16 : bf16;
         largest = device::max(largest, device::abs(x[h][e]));
       }
