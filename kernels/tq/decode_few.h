@@ -319,16 +319,20 @@ class Few {
                       .data[device::lane() % (1 << kKeyBits) * p_.stream.centroids.stride];
   }
   DEVICE_FUNCTION float fill_table() const {
-    constexpr int kCodes = 1 << kKeyBits, kCodeLanes = device::kWave / kPairLanes;
+    constexpr int kCodes = 1 << kKeyBits, kChunks = kEntryBytes / 16;
+    const int lane = device::lane();
     const float power = centroid_power(device::wave_max(device::abs(centroid_)));
     DEVICE_ROLLED
-    for (int entry = device::wave() * kCodeLanes; entry < kCodes * kCodes;
-         entry += device::waves() * kCodeLanes) {
-      const int own = entry + device::lane() / kPairLanes;
-      const float first = device::shuffle(centroid_, own % kCodes) * power;
-      const float second = device::shuffle(centroid_, own / kCodes) * power;
-      *reinterpret_cast<device::Words2*>(shared_ + entry * kEntryBytes +
-                                         device::lane() * kPairBytes) = split_pair(first, second);
+    for (int i = device::wave(); i < kCodes * kCodes / device::kWave; i += device::waves()) {
+      const int entry = i * device::kWave + lane;
+      const device::Words2 pair =
+          split_pair(device::shuffle(centroid_, entry % kCodes) * power,
+                     device::shuffle(centroid_, entry / kCodes) * power);
+      const device::Words4 two{{pair.x[0], pair.x[1], pair.x[0], pair.x[1]}};
+      uint8_t* const to = shared_ + entry * kEntryBytes;
+      DEVICE_UNROLL
+      for (int c = 0; c < kChunks; ++c)  // eight lanes write to all banks
+        *reinterpret_cast<device::Words4*>(to + (c ^ lane % kChunks) * 16) = two;
     }
     return power;
   }
@@ -342,21 +346,32 @@ class Few {
       state_.sum[c] += device::shuffle_xor(state_.sum[c], mask);
       state_.zero[c] += device::shuffle_xor(state_.zero[c], mask);
     }
-    if constexpr (kPacked) DEVICE_UNROLL
-    for (int m = 0; m < State::kMatrices; ++m) DEVICE_UNROLL
-    for (int i = 0; i < 4; ++i) state_.output[m][i] += device::shuffle_xor(state_.output[m][i], 2);
     float* const own = reinterpret_cast<float*>(ring());
     const float inverse_unit = inverse_of_power(state_.unit);
+    // Fields 8 half ... 8 half + 7 of a lane are dimensions end to end. Of two tiles each lane adds
+    // up one half.
     DEVICE_UNROLL
-    for (int c = 0; c < 2; ++c) {
-      const int column = 2 * member + c;
-      if (column >= kColumns) continue;
-      if (group == 0) of_waves_[wave * kFewHeads + column] = {state_.limit[c], state_.sum[c]};
+    for (int h = 0; h < (kPacked ? 1 : 2); ++h) {
+      const int half = kPacked ? member / 2 : h;
       DEVICE_UNROLL
-      for (int f = 0; f < kDim / 8; ++f) {
-        const float undo = static_cast<float>(1 << (24 - field_bit<kValueBits>(f))) * inverse_unit;
-        own[column * At::kOutPitch + field_dim<kValueBits, kDim>(group, f)] =
-            device::fma(state_.output[f / 2][f % 2 * 2 + c], undo, state_.zero[c]);
+      for (int c = 0; c < 2; ++c) {
+        const int column = kPacked ? 2 * (member % 2) + c : 2 * member + c;
+        float x[8];
+        DEVICE_UNROLL
+        for (int f = 0; f < 8; ++f) {
+          const float low = state_.output[f / 2][f % 2 * 2 + c];
+          const float high = state_.output[f / 2 + 4][f % 2 * 2 + c];
+          x[f] = half ? high : low;
+          if constexpr (kPacked) x[f] += device::shuffle_xor(half ? low : high, 2);
+          const int bits = half ? 24 - field_bit<kValueBits>(f + 8) : 24 - field_bit<kValueBits>(f);
+          x[f] = device::fma(x[f], static_cast<float>(1 << bits) * inverse_unit, state_.zero[c]);
+        }
+        float* const to =
+            own + column * At::kOutPitch + field_dim<kValueBits, kDim>(group, 8 * half);
+        *reinterpret_cast<Four*>(to) = {x[0], x[1], x[2], x[3]};
+        *reinterpret_cast<Four*>(to + 4) = {x[4], x[5], x[6], x[7]};
+        if (group == 0 && half == 0)
+          of_waves_[wave * kFewHeads + column] = {state_.limit[c], state_.sum[c]};
       }
     }
     device::sync_block();
@@ -403,6 +418,9 @@ class Few {
     }
   }
 
+  struct alignas(16) Four {
+    float x[4];
+  };
   // Results that become one: part i's statistics of a head and number of a head and dimension.
   struct Parts {
     int count;

@@ -104,7 +104,7 @@ struct FewLayout {
   static_assert(sizeof(FewSegment) <= kSegmentBytes);
   static constexpr int kRingBytes = kFewRing * kFewTurnTiles * kTileBytes;   // of a wave
 
-  static constexpr int kOutPitch = kDim + 2;  // floats of a head, when waves' results meet
+  static constexpr int kOutPitch = kDim + 8;  // floats of a head, when waves' results meet
   static_assert(kOutPitch * kColumns * 4 <= kRingBytes);
 
   static constexpr int rings(int waves) {

@@ -77,22 +77,41 @@ class FewQueries {
   // memory, and what their scores are multiplied by into `gains`.
   DEVICE_FUNCTION void rotate(int first, int first_output, uint8_t* fragments, float* gains) const {
     const int lane = device::lane();
-    float x[kHeadsAtOnce][4], power = 0;
-    DEVICE_UNROLL
-    for (int h = 0; h < kHeadsAtOnce; ++h) {
-      float largest = 0, back;
+    float x[kHeadsAtOnce][4], largest[kHeadsAtOnce];
+    const auto convert = [&](auto type) {
+      using T = decltype(type);
       DEVICE_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        const uint32_t half = own_[h].pairs[e / 2] >> (e % 2 * 16) & 0xffff;
-        const float f16 = device::low_half<device::f16>(half);
-        const float bf16 = device::low_half<device::bf16>(half);
-        x[h][e] = p_.query.dtype == TK_F16 ? f16 : bf16;
-        largest = device::max(largest, device::abs(x[h][e]));
+      for (int h = 0; h < kHeadsAtOnce; ++h) DEVICE_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        x[h][2 * e] = device::low_half<T>(own_[h].pairs[e]);
+        x[h][2 * e + 1] = device::high_half<T>(own_[h].pairs[e]);
       }
-      const float scale = power_to_middle(device::wave_max(largest), back);
-      if (lane % kHeadsAtOnce == h) power = scale;
-      if (first_output == 0 && lane == 0) gains[first + h] = p_.scale * back;
+    };
+    if (p_.query.dtype == TK_F16)
+      convert(device::f16());
+    else
+      convert(device::bf16());
+    // The largest of head lane % 4.
+    DEVICE_UNROLL
+    for (int h = 0; h < kHeadsAtOnce; ++h)
+      largest[h] = device::max(device::max(device::abs(x[h][0]), device::abs(x[h][1])),
+                               device::max(device::abs(x[h][2]), device::abs(x[h][3])));
+    DEVICE_UNROLL
+    for (int mask = 1; mask < kHeadsAtOnce; mask *= 2) {
+      const bool upper = (lane & mask) != 0;
+      DEVICE_UNROLL
+      for (int h = 0; h < kHeadsAtOnce; h += 2 * mask) {
+        const float away = upper ? largest[h] : largest[h + mask];
+        largest[h] =
+            device::max(upper ? largest[h + mask] : largest[h], device::shuffle_xor(away, mask));
+      }
     }
+    DEVICE_UNROLL
+    for (int mask = kHeadsAtOnce; mask < device::kWave; mask *= 2)
+      largest[0] = device::max(largest[0], device::shuffle_xor(largest[0], mask));
+    float back;
+    const float power = power_to_middle(largest[0], back);
+    if (first_output == 0 && lane < kHeadsAtOnce) gains[first + lane] = p_.scale * back;
     // Sum i = kHeadsAtOnce * output + head is lane i's.
     float y = 0;
     if (p_.rotate) {
