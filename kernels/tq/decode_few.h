@@ -125,8 +125,8 @@ class Few {
     const PageTable& table = p_.stream.table;
     if (tile < s.end)
       next_id_.load(table.ids.data, table.ids.dtype,
-                    s.row * table.ids.stride[0] +
-                        p_.stream.schedule.page_of(tile) * table.ids.stride[1]);
+                    int64_t{s.row} * p_.table_row +
+                        int64_t{p_.stream.schedule.page_of(tile)} * p_.table_column);
   }
   DEVICE_FUNCTION FewEntry* entries() const {
     return reinterpret_cast<FewEntry*>(shared_ + At::kEntriesAt) + device::wave() * kFewEntries;
@@ -151,7 +151,7 @@ class Few {
     DEVICE_ROLLED
     for (int i = device::thread(); i < At::kCopies * device::kWave; i += device::threads()) {
       const int token = device::min(i / At::kCopied, kTileTokens - 1), unit = i % At::kCopied;
-      const int at = token * static_cast<int>(p_.token_stride) + remainder(kv_head);
+      const int at = token * p_.token_stride + remainder(kv_head);
       const int last = (at % 16 + At::kSlotBytes - 1) / 16;
       to[i] = static_cast<uint32_t>(at / 16 + device::min(unit, last)) * 16;
     }
@@ -238,7 +238,7 @@ class Few {
     device::sync_block();
     load_queries(shared_ + At::kQueries);
     math_.place(p_.stream, 0, [&](int token) {
-      const int at = token * static_cast<int>(p_.token_stride) + remainder(unit.kv_head);
+      const int at = token * p_.token_stride + remainder(unit.kv_head);
       return static_cast<uint32_t>(token * At::kPitch + at % 16);
     });
     state_.clear();
@@ -382,83 +382,92 @@ class Few {
     const int64_t at_first = (int64_t{s.first_part + s.row} * p_.units + unit.unit) * kFewHeads;
     const int64_t at_step = int64_t{p_.units} * kFewHeads;
     const int64_t at_own = at_first + (unit.part - s.first_part) * at_step;
-    Parts parts{device::waves(), of_waves_, kFewHeads,
-                reinterpret_cast<float*>(shared_ + At::rings(device::waves())), At::kOutPitch,
-                At::kRingBytes / 4};
     bool all = s.count == 1;
     DEVICE_ROLLED
-    for (;;) {
-      DEVICE_ROLLED
-      for (int item = wave; item < unit.heads * kHeadWaves; item += device::waves()) {
-        const int head = item / kHeadWaves, d = item % kHeadWaves * device::kWave + lane;
-        const FewMean mean = average(parts, head, d);
-        if (all) {
-          store(s.row, unit.first_head + head, d, mean);
-        } else {
-          p_.partial[(at_own + head) * kDim + d] = mean.sum;
-          if (d == 0) p_.statistics[at_own + head] = {mean.top, mean.total};
-        }
+    for (int item = wave; item < unit.heads * kHeadWaves; item += device::waves()) {
+      const int head = item / kHeadWaves, d = item % kHeadWaves * device::kWave + lane;
+      const FewMean mean = average_waves(head, d);
+      if (all) {
+        store(s.row, unit.first_head + head, d, mean);
+      } else {
+        p_.partial[(at_own + head) * kDim + d] = mean.sum;
+        if (d == 0) p_.statistics[at_own + head] = {mean.top, mean.total};
       }
-      if (all) return;
+    }
+    if (all) return;
 
-      device::sync_block();
-      if (device::thread() == 0) {
-        uint64_t* const arrivals = p_.arrivals + int64_t{s.row} * p_.units + unit.unit;
-        device::fence();
-        const uint64_t before = device::atomic_add(arrivals, 1);
-        is_last_[0] = before - p_.tag + 1 == static_cast<uint64_t>(s.count);
-        if (is_last_[0]) device::atomic_exchange(arrivals, p_.tag);
-        device::fence();
-      }
-      device::sync_block();
-      if (!is_last_[0]) return;
-      all = true;
-      parts = {s.count, p_.statistics + at_first, at_step, p_.partial + at_first * kDim, kDim,
-               at_step * kDim};
+    device::sync_block();
+    if (device::thread() == 0) {
+      uint64_t* const arrivals = p_.arrivals + int64_t{s.row} * p_.units + unit.unit;
+      device::fence();
+      const uint64_t before = device::atomic_add(arrivals, 1);
+      is_last_[0] = before - p_.tag + 1 == static_cast<uint64_t>(s.count);
+      if (is_last_[0]) device::atomic_exchange(arrivals, p_.tag);
+      device::fence();
+    }
+    device::sync_block();
+    if (!is_last_[0]) return;
+    DEVICE_ROLLED
+    for (int item = wave; item < unit.heads * kHeadWaves; item += device::waves()) {
+      const int head = item / kHeadWaves, d = item % kHeadWaves * device::kWave + lane;
+      store(s.row, unit.first_head + head, d,
+            average_parts(s.count, p_.statistics + at_first + head,
+                          p_.partial + (at_first + head) * kDim + d, p_.units * kFewHeads));
     }
   }
 
   struct alignas(16) Four {
     float x[4];
   };
-  // Results that become one: part i's statistics of a head and number of a head and dimension.
-  struct Parts {
-    int count;
-    const Statistics* statistics;
-    int64_t statistics_step;
-    const float* numbers;
-    int64_t head_step, number_step;
-  };
   // The mean of the parts by the weights of their statistics: a part's numbers are relative to its
   // top. Of this lane's dimension; a wave has one head.
   struct FewMean {
     float top, total, sum;
   };
-  DEVICE_FUNCTION static FewMean average(const Parts& parts, int head, int d) {
+  DEVICE_FUNCTION FewMean average_waves(int head, int d) const {
+    const int lane = device::lane(), waves = device::waves();
+    constexpr int kAtOnce = 4;  // waves are a multiple of it
+    Statistics own{-device::infinity(), 0};
+    if (lane < waves) own = of_waves_[lane * kFewHeads + head];
+    FewMean mean{device::wave_max(own.top), 0, 0};
+    const float weight = lane < waves ? device::exp2_fast(own.top - mean.top) : 0;
+    mean.total = device::wave_sum(own.total * weight);
+    const uint8_t* from =
+        shared_ + At::rings(waves) + static_cast<uint32_t>(head * At::kOutPitch + d) * 4;
+    DEVICE_ROLLED
+    for (int first = 0; first < waves; first += kAtOnce, from += kAtOnce * At::kRingBytes) {
+      DEVICE_UNROLL
+      for (int w = 0; w < kAtOnce; ++w)
+        mean.sum = device::fma(device::shuffle(weight, first + w),
+                               *reinterpret_cast<const float*>(from + w * At::kRingBytes), mean.sum);
+    }
+    return mean;
+  }
+  // Part i's lie i * step heads behind the first's.
+  DEVICE_FUNCTION static FewMean average_parts(int count, const Statistics* statistics,
+                                               const float* numbers, int step) {
     constexpr int kAhead = 16;  // numbers are under way at once
     const int lane = device::lane();
-    const float* const numbers = parts.numbers + head * parts.head_step + d;
-    const Statistics* const statistics = parts.statistics + head;
     float x[kAhead];
     Statistics own{-device::infinity(), 0};
-    if (lane < parts.count) own = statistics[lane * parts.statistics_step];
+    if (lane < count) own = statistics[int64_t{lane} * step];
     FewMean mean{-device::infinity(), 0, 0};
     float weight = 0;
     DEVICE_ROLLED
-    for (int first = 0; first < parts.count; first += kAhead) {
+    for (int first = 0; first < count; first += kAhead) {
       DEVICE_UNROLL
       for (int a = 0; a < kAhead; ++a)
-        x[a] = first + a < parts.count ? numbers[(first + a) * parts.number_step] : 0;
+        x[a] = first + a < count ? numbers[int64_t{first + a} * step * kDim] : 0;
       if (first == 0) {
         mean.top = own.top;
         DEVICE_ROLLED
-        for (int i = lane + device::kWave; i < parts.count; i += device::kWave)
-          mean.top = device::max(mean.top, statistics[i * parts.statistics_step].top);
+        for (int i = lane + device::kWave; i < count; i += device::kWave)
+          mean.top = device::max(mean.top, statistics[int64_t{i} * step].top);
         mean.top = device::wave_max(mean.top);
       }
       if (first % device::kWave == 0) {
-        const bool inside = first + lane < parts.count;
-        if (inside && first > 0) own = statistics[(first + lane) * parts.statistics_step];
+        const bool inside = first + lane < count;
+        if (inside && first > 0) own = statistics[int64_t{first + lane} * step];
         weight = inside ? device::exp2_fast(own.top - mean.top) : 0;
         mean.total = device::fma(inside ? own.total : 0, weight, mean.total);
       }

@@ -35,10 +35,14 @@ struct Statistics {
 
 struct FewParams {
   StreamParams stream;   // schedule, cache, table, format, centroids; tile as in shared memory
-  int64_t token_stride;  // of the cache
-  int64_t head_stride;
-  Strided<3> query;
-  Rotation pi;
+  int64_t head_stride;   // of the cache
+  int token_stride;
+  int table_row, table_column;
+  const uint16_t* query;  // elements of a head are end to end
+  tk_dtype dtype;         // of query and output
+  int query_row, query_head;
+  const float* pi;
+  int pi_row;
   bool rotate;
   float scale;           // of scores in base 2
   Strided<3> output;
@@ -67,10 +71,10 @@ struct LoadedIndex {
   uint32_t low = 0, high = 0;
 
   DEVICE_FUNCTION void load(const void* data, tk_dtype dtype, int64_t at) {
-    const auto* const words = static_cast<const uint32_t*>(data);
     const bool wide = dtype == TK_I64;
-    low = words[wide ? 2 * at : at];
-    if (wide) high = words[2 * at + 1];
+    const auto* const words = static_cast<const uint32_t*>(data) + (at << wide);
+    low = words[0];
+    if (wide) high = words[1];
   }
   DEVICE_FUNCTION int64_t value(tk_dtype dtype) const {
     if (dtype == TK_I64) return static_cast<int64_t>(uint64_t{high} << 32 | low);

@@ -28,8 +28,8 @@ class FewQueries {
   // that come first; nothing waits for them here.
   DEVICE_FUNCTION FewQueries(const FewParams& p, uint8_t* rows, int row, int first_head, int heads)
       : p_(p), rows_(rows), heads_(heads) {
-    from_ = static_cast<const uint16_t*>(p.query.data) + row * p.query.stride[0] +
-            first_head * p.query.stride[1] + 4 * device::lane();
+    from_ = p.query + 4 * device::lane() + int64_t{row} * p.query_row +
+            int64_t{first_head} * p.query_head;
     copy_rows(device::wave() * kOwn);
     load_queries(0);
   }
@@ -55,12 +55,12 @@ class FewQueries {
  private:
   DEVICE_FUNCTION void copy_rows(int first) const {
     if (p_.rotate) {
-      const float* const from = p_.pi.data + first * p_.pi.stride[0] + 4 * device::lane();
+      const float* const from = p_.pi + int64_t{first} * p_.pi_row + 4 * device::lane();
       const SharedAddress to = device::shared_address(rows_ + 16 * device::lane());
       DEVICE_UNROLL
       for (int o = 0; o < kOwn; ++o)
         device::copy_async16_at<0>(to + static_cast<uint32_t>(o * kDim * 4),
-                                   from + o * p_.pi.stride[0]);
+                                   from + int64_t{o} * p_.pi_row);
     }
     device::copy_async_commit();
   }
@@ -70,7 +70,7 @@ class FewQueries {
     for (int h = 0; h < kHeadsAtOnce; ++h) {
       own_[h] = FourHalves{};
       if (first + h < heads_)
-        own_[h] = *reinterpret_cast<const FourHalves*>(from_ + (first + h) * p_.query.stride[1]);
+        own_[h] = *reinterpret_cast<const FourHalves*>(from_ + int64_t{first + h} * p_.query_head);
     }
   }
   // Of columns `first` and the next three: dimensions first_output ... + kOwn - 1 into shared
@@ -87,7 +87,7 @@ class FewQueries {
         x[h][2 * e + 1] = device::high_half<T>(own_[h].pairs[e]);
       }
     };
-    if (p_.query.dtype == TK_F16)
+    if (p_.dtype == TK_F16)
       convert(device::f16());
     else
       convert(device::bf16());

@@ -135,10 +135,13 @@ void plan_few(Plan& p, const Args& a) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int units = p.kv_heads * p.tiles;
   if (p.batch == 0 || p.batch * units > kFewUnits || cache.stride(1) > 1 << 22) return;
+  const auto far = [](int64_t stride) { return stride > INT32_MAX || stride < -INT32_MAX; };
   if (q.stride(2) != 1 || q.stride(1) % 4 != 0 || q.stride(0) % 4 != 0) return;
+  for (const int i : {0, 1})
+    if (far(q.stride(i)) || far(a.tensor("block_table").stride(i))) return;
   if (!p.format.fp8) {
     const TensorView pi = a.tensor("Pi");
-    if (pi.stride(1) != 1 || pi.stride(0) % 4 != 0) return;
+    if (pi.stride(1) != 1 || pi.stride(0) % 4 != 0 || far(pi.stride(0))) return;
   }
   with_few(p, [&](auto key, auto value, auto dim, auto columns) {
     using At = FewLayout<key(), value(), dim(), columns()>;
@@ -312,11 +315,21 @@ void run_few(const device::OpCall& call, const Plan& plan, const Cache& cache, c
   s.centroids = codebook(a, plan.format);
   s.norm_correction = !plan.format.fp8 && a.boolean("norm_correction");
   s.fp8_factor = fp8_factor(plan.format.fp8);
-  f.token_stride = cache.stride[1];
+  const TensorView query = a.tensor("query");
+  f.token_stride = static_cast<int>(cache.stride[1]);
   f.head_stride = cache.stride[2];
-  f.query = strided<3>(a.tensor("query"));
+  f.table_row = static_cast<int>(s.table.ids.stride[0]);
+  f.table_column = static_cast<int>(s.table.ids.stride[1]);
+  f.query = query.data<uint16_t>();
+  f.dtype = query.dtype();
+  f.query_row = static_cast<int>(query.stride(0));
+  f.query_head = static_cast<int>(query.stride(1));
   f.rotate = !plan.format.fp8;
-  if (f.rotate) f.pi = rotation_of(a);
+  if (f.rotate) {
+    const Rotation pi = rotation_of(a);
+    f.pi = pi.data;
+    f.pi_row = static_cast<int>(pi.stride[0]);
+  }
   f.scale = static_cast<float>(a.real("scale")) * 1.44269504088896341f;
   f.output = strided<3>(a.tensor("output"));
   f.lse = strided<2>(a.tensor("lse"));
