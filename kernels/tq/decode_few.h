@@ -9,8 +9,8 @@
 // (decode_schedule.h).
 #pragma once
 
+#include "tq/decode_few_merge.h"
 #include "tq/decode_few_queries.h"
-#include "tq/decode_merge.h"
 
 namespace tq {
 
@@ -35,7 +35,7 @@ class Few {
   DEVICE_FUNCTION void run() {
     const Schedule& s = p_.stream.schedule;
     const bool one = s.batch == 1;
-    const Unit unit(p_);
+    const FewUnit unit(p_);
     FewSegment segment{};
     LoadedIndex length;
     Runs runs{};
@@ -55,7 +55,7 @@ class Few {
       segment.step = 1;
       DEVICE_ROLLED
       for (int row = unit.part; row < s.batch; row += s.parts)
-        if (stages_of(s, row) == 0) empty(unit, row);
+        if (stages_of(s, row) == 0) store_empty<kDim>(p_, unit, row);
       if (runs.total == 0) return;
       cut = cut_of(s, runs.total);
       if (unit.part >= cut.parts) return;
@@ -85,10 +85,12 @@ class Few {
       device::sync_block();  // for the sources; after it nothing but what is needed is waited for
       if (one) {
         const int64_t tokens = length.value(s.seq_lens.dtype);
-        segment.tokens = static_cast<int>(tokens < 0 ? 0 : tokens < s.capacity ? tokens : s.capacity);
+        segment.tokens = static_cast<int>(tokens < 0            ? 0
+                                          : tokens < s.capacity ? tokens
+                                                                : s.capacity);
         segment.end = tiles_of(s, segment.tokens);
         segment.count = device::min(s.parts, segment.end);
-        if (segment.end == 0 && unit.part == 0) empty(unit, 0);
+        if (segment.end == 0 && unit.part == 0) store_empty<kDim>(p_, unit, 0);
         if (unit.part >= segment.count) return device::copy_async_wait<0>();
       }
       segment.cache = p_.stream.cache + (p_.kv_head_offset(unit.kv_head) & ~int64_t{15});
@@ -101,20 +103,6 @@ class Few {
   }
 
  private:
-  // What a block is; worked out again rather than kept in registers.
-  struct Unit {
-    int part, unit;
-    int kv_head;
-    int first_head, heads;  // query heads
-    DEVICE_FUNCTION explicit Unit(const FewParams& p) {
-      kv_head = device::block_x();
-      const int first = device::block_y() * p.tile_heads;
-      unit = kv_head * device::blocks_y() + device::block_y();
-      part = device::block_z();
-      first_head = kv_head * p.group + first;
-      heads = device::min(p.tile_heads, p.group - first);
-    }
-  };
   // The tile of a segment that is the wave's n-th.
   DEVICE_FUNCTION static int tile_of(const FewSegment& s, int n) {
     return s.first + s.step * (device::wave() + device::waves() * n);
@@ -172,8 +160,7 @@ class Few {
         FewEntry entry{};
         if (tile < s.end && id >= 0 && id < p_.stream.blocks) {
           const int in_page = tile - schedule.page_of(tile) * schedule.page_tiles;
-          entry.offset =
-              id * p_.stream.block_stride + in_page * p_.stream.tile.bytes_of_tile;
+          entry.offset = id * p_.stream.block_stride + in_page * p_.stream.tile.bytes_of_tile;
           entry.live = tokens_from(schedule, s.tokens, tile);
         }
         own[lane] = entry;
@@ -209,7 +196,7 @@ class Few {
   }
 
   // `arrived`: what thread 0 has read of the count of arrivals.
-  DEVICE_FUNCTION void attend(const Unit& unit, Queries& queries, uint64_t arrived,
+  DEVICE_FUNCTION void attend(const FewUnit& unit, Queries& queries, uint64_t arrived,
                               uint64_t* arrivals) {
     float key_constant = p_.stream.fp8_factor;
     // Rows of Pi lie where turn 1 will.
@@ -219,8 +206,7 @@ class Few {
         // The count of done blocks begins with this call's tag. The workspace holds anything before
         // the first run, and the count of the last replay of a graph (which ends as it began)
         // thereafter.
-        if (device::thread() == 0 &&
-            arrived - p_.tag >= static_cast<uint64_t>(own_segment().count))
+        if (device::thread() == 0 && arrived - p_.tag >= static_cast<uint64_t>(own_segment().count))
           device::atomic_cas(arrivals, arrived, p_.tag);
         if constexpr (kKeyBits != 8) {
           const float power = fill_table();
@@ -260,8 +246,8 @@ class Few {
   DEVICE_FUNCTION void attend_turn(int turn, float key_constant) {
     const SharedAddress lane_table =
         device::shared_address(shared_ + device::lane() % kPairLanes * kPairBytes);
-    const SharedAddress tile = device::shared_address(
-        ring() + turn % kFewRing * kFewTurnTiles * At::kTileBytes);
+    const SharedAddress tile =
+        device::shared_address(ring() + turn % kFewRing * kFewTurnTiles * At::kTileBytes);
     const FewEntry* const entry = entries() + turn * kFewTurnTiles % kFewEntries;
     if constexpr (Math::kTiles == 2) {
       const int live[2] = {entry[0].live, entry[1].live};
@@ -315,8 +301,8 @@ class Few {
   // the power of two that all centroids carry in it.
   DEVICE_FUNCTION void load_codebook() {
     if constexpr (kKeyBits != 8)
-      centroid_ = p_.stream.centroids
-                      .data[device::lane() % (1 << kKeyBits) * p_.stream.centroids.stride];
+      centroid_ =
+          p_.stream.centroids.data[device::lane() % (1 << kKeyBits) * p_.stream.centroids.stride];
   }
   DEVICE_FUNCTION float fill_table() const {
     constexpr int kCodes = 1 << kKeyBits, kChunks = kEntryBytes / 16;
@@ -325,9 +311,8 @@ class Few {
     DEVICE_ROLLED
     for (int i = device::wave(); i < kCodes * kCodes / device::kWave; i += device::waves()) {
       const int entry = i * device::kWave + lane;
-      const device::Words2 pair =
-          split_pair(device::shuffle(centroid_, entry % kCodes) * power,
-                     device::shuffle(centroid_, entry / kCodes) * power);
+      const device::Words2 pair = split_pair(device::shuffle(centroid_, entry % kCodes) * power,
+                                             device::shuffle(centroid_, entry / kCodes) * power);
       const device::Words4 two{{pair.x[0], pair.x[1], pair.x[0], pair.x[1]}};
       uint8_t* const to = shared_ + entry * kEntryBytes;
       DEVICE_UNROLL
@@ -376,7 +361,7 @@ class Few {
     }
     device::sync_block();
 
-    const Unit unit(p_);
+    const FewUnit unit(p_);
     const FewSegment s = own_segment();
     // Results of part and row lie at part + row: parts and rows come in one order.
     const int64_t at_first = (int64_t{s.first_part + s.row} * p_.units + unit.unit) * kFewHeads;
@@ -386,9 +371,10 @@ class Few {
     DEVICE_ROLLED
     for (int item = wave; item < unit.heads * kHeadWaves; item += device::waves()) {
       const int head = item / kHeadWaves, d = item % kHeadWaves * device::kWave + lane;
-      const FewMean mean = average_waves(head, d);
+      const FewMean mean = average_waves<At::kRingBytes>(
+          of_waves_ + head, shared_ + At::rings(device::waves()) + (head * At::kOutPitch + d) * 4);
       if (all) {
-        store(s.row, unit.first_head + head, d, mean);
+        store_mean(p_, s.row, unit.first_head + head, d, mean);
       } else {
         p_.partial[(at_own + head) * kDim + d] = mean.sum;
         if (d == 0) p_.statistics[at_own + head] = {mean.top, mean.total};
@@ -410,94 +396,16 @@ class Few {
     DEVICE_ROLLED
     for (int item = wave; item < unit.heads * kHeadWaves; item += device::waves()) {
       const int head = item / kHeadWaves, d = item % kHeadWaves * device::kWave + lane;
-      store(s.row, unit.first_head + head, d,
-            average_parts(s.count, p_.statistics + at_first + head,
-                          p_.partial + (at_first + head) * kDim + d, p_.units * kFewHeads));
+      store_mean(
+          p_, s.row, unit.first_head + head, d,
+          average_parts(s.count, p_.statistics + at_first + head,
+                        p_.partial + (at_first + head) * kDim + d, p_.units * kFewHeads, kDim));
     }
   }
 
   struct alignas(16) Four {
     float x[4];
   };
-  // The mean of the parts by the weights of their statistics: a part's numbers are relative to its
-  // top. Of this lane's dimension; a wave has one head.
-  struct FewMean {
-    float top, total, sum;
-  };
-  DEVICE_FUNCTION FewMean average_waves(int head, int d) const {
-    const int lane = device::lane(), waves = device::waves();
-    constexpr int kAtOnce = 4;  // waves are a multiple of it
-    Statistics own{-device::infinity(), 0};
-    if (lane < waves) own = of_waves_[lane * kFewHeads + head];
-    FewMean mean{device::wave_max(own.top), 0, 0};
-    const float weight = lane < waves ? device::exp2_fast(own.top - mean.top) : 0;
-    mean.total = device::wave_sum(own.total * weight);
-    const uint8_t* from =
-        shared_ + At::rings(waves) + static_cast<uint32_t>(head * At::kOutPitch + d) * 4;
-    DEVICE_ROLLED
-    for (int first = 0; first < waves; first += kAtOnce, from += kAtOnce * At::kRingBytes) {
-      DEVICE_UNROLL
-      for (int w = 0; w < kAtOnce; ++w)
-        mean.sum = device::fma(device::shuffle(weight, first + w),
-                               *reinterpret_cast<const float*>(from + w * At::kRingBytes), mean.sum);
-    }
-    return mean;
-  }
-  // Part i's lie i * step heads behind the first's.
-  DEVICE_FUNCTION static FewMean average_parts(int count, const Statistics* statistics,
-                                               const float* numbers, int step) {
-    constexpr int kAhead = 16;  // numbers are under way at once
-    const int lane = device::lane();
-    float x[kAhead];
-    Statistics own{-device::infinity(), 0};
-    if (lane < count) own = statistics[int64_t{lane} * step];
-    FewMean mean{-device::infinity(), 0, 0};
-    float weight = 0;
-    DEVICE_ROLLED
-    for (int first = 0; first < count; first += kAhead) {
-      DEVICE_UNROLL
-      for (int a = 0; a < kAhead; ++a)
-        x[a] = first + a < count ? numbers[int64_t{first + a} * step * kDim] : 0;
-      if (first == 0) {
-        mean.top = own.top;
-        DEVICE_ROLLED
-        for (int i = lane + device::kWave; i < count; i += device::kWave)
-          mean.top = device::max(mean.top, statistics[int64_t{i} * step].top);
-        mean.top = device::wave_max(mean.top);
-      }
-      if (first % device::kWave == 0) {
-        const bool inside = first + lane < count;
-        if (inside && first > 0) own = statistics[int64_t{first + lane} * step];
-        weight = inside ? device::exp2_fast(own.top - mean.top) : 0;
-        mean.total = device::fma(inside ? own.total : 0, weight, mean.total);
-      }
-      DEVICE_UNROLL
-      for (int a = 0; a < kAhead; ++a)
-        mean.sum =
-            device::fma(device::shuffle(weight, (first + a) % device::kWave), x[a], mean.sum);
-    }
-    mean.total = device::wave_sum(mean.total);
-    return mean;
-  }
-
-  DEVICE_FUNCTION void store(int row, int head, int d, const FewMean& mean) const {
-    const bool none = mean.total == 0;  // a NaN total is not 0 and makes the head NaN
-    const Strided<3>& out = p_.output;
-    store_rounded(out.data, out.dtype,
-                  row * out.stride[0] + head * out.stride[1] + d * out.stride[2],
-                  none ? 0 : mean.sum * device::divide(1, mean.total));
-    constexpr float kLn2 = 0.693147180559945309f;
-    if (d == 0)
-      store_float(p_.lse.data, TK_F32, row * p_.lse.stride[0] + head * p_.lse.stride[1],
-                  none ? -device::infinity() : (mean.top + device::log2(mean.total)) * kLn2);
-  }
-  // A sequence without tokens.
-  DEVICE_FUNCTION void empty(const Unit& unit, int row) const {
-    DEVICE_ROLLED
-    for (int i = device::thread(); i < unit.heads * kDim; i += device::threads())
-      store(row, unit.first_head + i / kDim, i % kDim, FewMean{});
-  }
-
   const FewParams& p_;
   uint8_t* shared_;
   Statistics* const of_waves_;
@@ -512,7 +420,7 @@ class Few {
 template <int kKeyBits, int kValueBits, int kDim, int kColumns>
 DEVICE_KERNEL_BLOCKS(kFewWaves* device::kWave, 1)
 decode_few(FewParams p) {
-  DEVICE_SHARED(Statistics, of_waves, kFewWaves* kFewHeads);
+  DEVICE_SHARED(Statistics, of_waves, kFewWaves * kFewHeads);
   DEVICE_SHARED(float, gains, kFewHeads);
   DEVICE_SHARED(int, is_last, 1);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);

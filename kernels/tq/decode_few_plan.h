@@ -9,13 +9,13 @@
 
 namespace tq {
 
-inline constexpr int kFewWaves = 16;       // of a block, at most
-inline constexpr int kFewTurnTiles = 2;    // that a wave takes at once
-inline constexpr int kFewRing = 2;         // turns of a wave in shared memory
-inline constexpr int kFewStage = 4;        // tiles by which sequences are cut
-inline constexpr int kFewEntries = 32;     // tiles of a wave whose places are known
-inline constexpr int kFewHeads = 8;        // of a unit, at most
-inline constexpr int kFewUnits = 64;       // of all sequences, at most
+inline constexpr int kFewWaves = 16;          // of a block, at most
+inline constexpr int kFewTurnTiles = 2;       // that a wave takes at once
+inline constexpr int kFewRing = 2;            // turns of a wave in shared memory
+inline constexpr int kFewStage = 4;           // tiles by which sequences are cut
+inline constexpr int kFewEntries = 32;        // tiles of a wave whose places are known
+inline constexpr int kFewHeads = 8;           // of a unit, at most
+inline constexpr int kFewUnits = 64;          // of all sequences, at most
 inline constexpr int kFewStaticBytes = 2048;  // beside the layout, what a block costs included
 
 // A token's slot in shared memory: the 16-byte units of the cache that cover it. As a number of
@@ -34,8 +34,8 @@ struct Statistics {
 };
 
 struct FewParams {
-  StreamParams stream;   // schedule, cache, table, format, centroids; tile as in shared memory
-  int64_t head_stride;   // of the cache
+  StreamParams stream;  // schedule, cache, table, format, centroids; tile as in shared memory
+  int64_t head_stride;  // of the cache
   int token_stride;
   int table_row, table_column;
   const uint16_t* query;  // elements of a head are end to end
@@ -44,24 +44,39 @@ struct FewParams {
   const float* pi;
   int pi_row;
   bool rotate;
-  float scale;           // of scores in base 2
+  float scale;  // of scores in base 2
   Strided<3> output;
   Strided<2> lse;
   int units, group, tile_heads;  // tile_heads: query heads of a unit
   int capacity_tiles;
   float* partial;          // [parts + B][units][kFewHeads][dim], relative to the largest score
   Statistics* statistics;  // [parts + B][units][kFewHeads]
-  uint64_t* arrivals;     // [B][units]: tag + blocks that are done
-  uint64_t tag;           // of this call; its low bits are zeros
+  uint64_t* arrivals;      // [B][units]: tag + blocks that are done
+  uint64_t tag;            // of this call; its low bits are zeros
 
   DEVICE_FUNCTION int64_t kv_head_offset(int kv_head) const { return kv_head * head_stride; }
+};
+
+// What a block is; worked out again rather than kept in registers.
+struct FewUnit {
+  int part, unit;
+  int kv_head;
+  int first_head, heads;  // query heads
+  DEVICE_FUNCTION explicit FewUnit(const FewParams& p) {
+    kv_head = device::block_x();
+    const int first = device::block_y() * p.tile_heads;
+    unit = kv_head * device::blocks_y() + device::block_y();
+    part = device::block_z();
+    first_head = kv_head * p.group + first;
+    heads = device::min(p.tile_heads, p.group - first);
+  }
 };
 
 // Tiles of a sequence that a block takes: first, first + step ... below end. Each wave has a copy.
 struct FewSegment {
   int row, tokens;
   int first, step, end;
-  const uint8_t* cache;  // where the KV head's units begin in a page
+  const uint8_t* cache;   // where the KV head's units begin in a page
   int first_part, count;  // the parts that share the sequence
 };
 
@@ -106,7 +121,7 @@ struct FewLayout {
   static constexpr int kEntriesBytes = kFewEntries * int(sizeof(FewEntry));  // of a wave
   static constexpr int kSegmentBytes = 48;  // of a wave, behind the entries of all
   static_assert(sizeof(FewSegment) <= kSegmentBytes);
-  static constexpr int kRingBytes = kFewRing * kFewTurnTiles * kTileBytes;   // of a wave
+  static constexpr int kRingBytes = kFewRing * kFewTurnTiles * kTileBytes;  // of a wave
 
   static constexpr int kOutPitch = kDim + 8;  // floats of a head, when waves' results meet
   static_assert(kOutPitch * kColumns * 4 <= kRingBytes);

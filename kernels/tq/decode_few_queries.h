@@ -122,8 +122,9 @@ class FewQueries {
         const float(&w)[4] = row.x;
         DEVICE_UNROLL
         for (int h = 0; h < kHeadsAtOnce; ++h)
-          sums[o * kHeadsAtOnce + h] = device::fma(x[h][0], w[0], x[h][1] * w[1]) +
-                                       device::fma(x[h][2], w[2], x[h][3] * w[3]);
+          sums[o * kHeadsAtOnce + h] =
+              device::fma(x[h][3], w[3],
+                          device::fma(x[h][2], w[2], device::fma(x[h][1], w[1], x[h][0] * w[0])));
       }
       scatter<device::kWave / 2>(sums);
       y = sums[0];

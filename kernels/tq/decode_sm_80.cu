@@ -161,8 +161,8 @@ Plan plan_of(const Args& a, bool few) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int64_t page = cache.size(1), slot = cache.size(3);
   const int64_t capacity = a.tensor("block_table").size(1) * page;
-  // Found by random cases on an H200 (key_scale=30, up to 2.6 times the bound): sums of tensor cores are cut, which only
-  // f32 outputs are exact enough to show where a few large scores decide.
+  // Found by random cases on an H200 (key_scale=30, up to 2.6 times the bound): sums of tensor
+  // cores are cut, which only f32 outputs are exact enough to show where a few large scores decide.
   supported(q.dtype() != TK_F32, "f32 asks for more than sums of tensor cores hold");
   supported(
       q.size(2) == 64 || q.size(2) == 80 || q.size(2) == 96 || q.size(2) == 128 || q.size(2) == 256,
@@ -369,8 +369,7 @@ struct DecodeSm80 {
     const auto unaligned = [&](const char* name, uintptr_t bytes) {
       return reinterpret_cast<uintptr_t>(a.tensor(name).data<void>()) % bytes != 0;
     };
-    const Plan plan = plan_of(
-        a, !unaligned("query", 8) && (!a.has("Pi") || !unaligned("Pi", 16)));
+    const Plan plan = plan_of(a, !unaligned("query", 8) && (!a.has("Pi") || !unaligned("Pi", 16)));
     if (plan.batch == 0) return;
     const Cache cache = cache_of(a);
     supported(reinterpret_cast<uintptr_t>(cache.data) % 16 == 0,
