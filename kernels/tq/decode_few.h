@@ -175,22 +175,32 @@ class Few {
         At::kEven ? lane / At::kCopied * At::kPitch + lane % At::kCopied * 16 : lane * 16;
     SharedAddress to =
         device::shared_address(ring() + turn % kFewRing * kFewTurnTiles * At::kTileBytes + own_at);
-    DEVICE_ROLLED
-    for (int t = 0; t < kFewTurnTiles; ++t, to += At::kTileBytes) {
-      const FewEntry entry = own[(n + t) % kFewEntries];
-      const uint8_t* const from = cache + entry.offset;
-      if (entry.live == kTileTokens) {
-        DEVICE_UNROLL
-        for (int i = 0; i < At::kCopies; ++i)
-          if ((i + 1) * device::kWave <= kTileTokens * At::kCopied ||
-              lane + i * device::kWave < kTileTokens * At::kCopied)
-            device::copy_async16_at<0>(to + static_cast<uint32_t>(i * At::kStep),
-                                       from + sources[i * device::kWave]);
-      } else {
+    FewEntry entry[kFewTurnTiles];
+    int all = kTileTokens;
+    DEVICE_UNROLL
+    for (int t = 0; t < kFewTurnTiles; ++t) {
+      entry[t] = device::load16<FewEntry>(own + n % kFewEntries + t);
+      all = device::min(all, entry[t].live);
+    }
+    if (all == kTileTokens) {
+      uint32_t at[At::kCopies];  // all of these first: a copy waits for loads before it
+      DEVICE_UNROLL
+      for (int i = 0; i < At::kCopies; ++i) at[i] = sources[i * device::kWave];
+      DEVICE_UNROLL
+      for (int t = 0; t < kFewTurnTiles; ++t) DEVICE_UNROLL
+      for (int i = 0; i < At::kCopies; ++i)
+        if ((i + 1) * device::kWave <= kTileTokens * At::kCopied ||
+            lane + i * device::kWave < kTileTokens * At::kCopied)
+          device::copy_async16_at<0>(to + static_cast<uint32_t>(t * At::kTileBytes + i * At::kStep),
+                                     cache + entry[t].offset + at[i]);
+    } else {
+      DEVICE_ROLLED
+      for (int t = 0; t < kFewTurnTiles; ++t, to += At::kTileBytes) {
+        const FewEntry one = own[n % kFewEntries + t];
         DEVICE_ROLLED
-        for (int i = 0; lane + i * device::kWave < entry.live * At::kCopied; ++i)
+        for (int i = 0; lane + i * device::kWave < one.live * At::kCopied; ++i)
           device::copy_async16_at<0>(to + static_cast<uint32_t>(i * At::kStep),
-                                     from + sources[i * device::kWave]);
+                                     cache + one.offset + sources[i * device::kWave]);
       }
     }
   }
