@@ -14,7 +14,8 @@
 
 namespace tq {
 
-template <int kKeyBits, int kValueBits, int kDim, int kColumns>
+// kOne: there is one sequence.
+template <int kKeyBits, int kValueBits, int kDim, int kColumns, bool kOne>
 class Few {
   using At = FewLayout<kKeyBits, kValueBits, kDim, kColumns>;
   static constexpr bool kPacked = kColumns == 4;
@@ -33,76 +34,78 @@ class Few {
   }
 
   DEVICE_FUNCTION void run() {
-    const Schedule& s = p_.stream.schedule;
-    const bool one = s.batch == 1;
-    const FewUnit unit(p_);
-    FewSegment segment{};
-    LoadedIndex length;
-    Runs runs{};
-    Cut cut{};
-    int stage = 0, last = 0;
-    load_codebook();
-    if (one) {
-      // Row 0, but the compiler may not know: it would wait for the number, to have it once a wave.
-      const int row = device::min(device::lane(), s.batch - 1);
-      length.load(s.seq_lens.data, s.seq_lens.dtype, row * s.seq_lens.stride[0]);
-      segment.first = unit.part;
-      segment.step = s.parts;
-      segment.end = p_.capacity_tiles;  // until the length is known
-      load_id(segment, device::lane());
-    } else {
-      runs = runs_of(s);
-      segment.step = 1;
-      DEVICE_ROLLED
-      for (int row = unit.part; row < s.batch; row += s.parts)
-        if (stages_of(s, row) == 0) store_empty<kDim>(p_, unit, row);
-      if (runs.total == 0) return;
-      cut = cut_of(s, runs.total);
-      if (unit.part >= cut.parts) return;
-      stage = first_stage(cut, unit.part);
-      last = first_stage(cut, unit.part + 1);
-    }
-    prepare_sources(unit.kv_head);
-    DEVICE_ROLLED
-    for (;;) {
-      if (!one) {
-        const Place at = find_stage(s, runs, stage);
-        const int stages = stages_of(s, at.row), begin = stage - at.stage;
-        stage += device::min(stages - at.stage, last - stage);
-        segment.row = at.row;
-        segment.tokens = tokens_of(s, at.row);
-        segment.first = at.stage * kFewStage;
-        segment.end = device::min((stage - begin) * kFewStage, tiles_of(s, segment.tokens));
-        segment.first_part = part_of(cut, begin);
-        segment.count = part_of(cut, begin + stages - 1) - segment.first_part + 1;
-        load_id(segment, device::lane());
-      }
-      uint64_t* const arrivals = p_.arrivals + int64_t{segment.row} * p_.units + unit.unit;
-      uint64_t arrived = 0;
-      if (device::thread() == 0) arrived = device::atomic_or(arrivals, 0);
-      Queries queries(p_, ring() + kFewTurnTiles * At::kTileBytes, segment.row, unit.first_head,
-                      unit.heads);
-      device::sync_block();  // for the sources; after it nothing but what is needed is waited for
-      if (one) {
-        const int64_t tokens = length.value(s.seq_lens.dtype);
-        segment.tokens = static_cast<int>(tokens < 0            ? 0
-                                          : tokens < s.capacity ? tokens
-                                                                : s.capacity);
-        segment.end = tiles_of(s, segment.tokens);
-        segment.count = device::min(s.parts, segment.end);
-        if (segment.end == 0 && unit.part == 0) store_empty<kDim>(p_, unit, 0);
-        if (unit.part >= segment.count) return device::copy_async_wait<0>();
-      }
-      segment.cache = p_.stream.cache + (p_.kv_head_offset(unit.kv_head) & ~int64_t{15});
-      if (device::lane() == 0) own_segment() = segment;
-      device::sync_wave();
-      attend(unit, queries, arrived, arrivals);
-      if (one || stage >= last) return;
-      device::sync_block();  // shared memory is free again
-    }
+    if constexpr (kOne)
+      run_one();
+    else
+      run_all();
   }
 
  private:
+  // One sequence: all loads are under way before the first is waited for.
+  DEVICE_FUNCTION void run_one() {
+    const Schedule& s = p_.schedule;
+    const FewUnit unit(p_);
+    LoadedIndex length;
+    // Row 0, but the compiler may not know: it would wait for the number, to have it once a wave.
+    const int row = device::min(device::lane(), s.batch - 1);
+    length.load(s.seq_lens.data, s.seq_lens.dtype, row * s.seq_lens.stride[0]);
+    FewSegment segment{};
+    segment.first = unit.part;
+    segment.step = s.parts;
+    segment.end = p_.capacity_tiles;  // until the length is known
+    load_id(segment, device::lane());
+    load_codebook();
+    uint64_t* const arrivals = p_.arrivals + unit.unit;
+    uint64_t arrived = 0;
+    if (device::thread() == 0) arrived = device::atomic_or(arrivals, 0);
+    Queries queries(p_, rows(), 0, unit.first_head, unit.heads);
+    prepare_sources(unit.kv_head);
+    device::sync_block();
+    const int64_t tokens = length.value(s.seq_lens.dtype);
+    segment.tokens = static_cast<int>(tokens < 0 ? 0 : tokens < s.capacity ? tokens : s.capacity);
+    segment.end = tiles_of(s, segment.tokens);
+    segment.count = device::min(s.parts, segment.end);
+    if (segment.end == 0 && unit.part == 0) store_empty<kDim>(p_, unit, 0);
+    if (unit.part >= segment.count) return device::copy_async_wait<0>();
+    attend(unit, segment, queries, arrived, arrivals);
+  }
+
+  DEVICE_FUNCTION void run_all() {
+    const Schedule& s = p_.schedule;
+    const FewUnit unit(p_);
+    load_codebook();
+    const Runs runs = runs_of(s);
+    DEVICE_ROLLED
+    for (int row = unit.part; row < s.batch; row += s.parts)
+      if (stages_of(s, row) == 0) store_empty<kDim>(p_, unit, row);
+    if (runs.total == 0) return;
+    const Cut cut = cut_of(s, runs.total);
+    if (unit.part >= cut.parts) return;
+    prepare_sources(unit.kv_head);
+    const int last = first_stage(cut, unit.part + 1);
+    DEVICE_ROLLED
+    for (int stage = first_stage(cut, unit.part); stage < last;) {
+      device::sync_block();  // for the sources; shared memory is free again
+      const Place at = find_stage(s, runs, stage);
+      const int stages = stages_of(s, at.row), begin = stage - at.stage;
+      stage += device::min(stages - at.stage, last - stage);
+      FewSegment segment{};
+      segment.row = at.row;
+      segment.tokens = tokens_of(s, at.row);
+      segment.first = at.stage * kFewStage;
+      segment.step = 1;
+      segment.end = device::min((stage - begin) * kFewStage, tiles_of(s, segment.tokens));
+      segment.first_part = part_of(cut, begin);
+      segment.count = part_of(cut, begin + stages - 1) - segment.first_part + 1;
+      load_id(segment, device::lane());
+      uint64_t* const arrivals = p_.arrivals + int64_t{segment.row} * p_.units + unit.unit;
+      uint64_t arrived = 0;
+      if (device::thread() == 0) arrived = device::atomic_or(arrivals, 0);
+      Queries queries(p_, rows(), segment.row, unit.first_head, unit.heads);
+      attend(unit, segment, queries, arrived, arrivals);
+    }
+  }
+
   // The tile of a segment that is the wave's n-th.
   DEVICE_FUNCTION static int tile_of(const FewSegment& s, int n) {
     return s.first + s.step * (device::wave() + device::waves() * n);
@@ -110,11 +113,10 @@ class Few {
   // Starts to load the page of the wave's n-th tile.
   DEVICE_FUNCTION void load_id(const FewSegment& s, int n) {
     const int tile = tile_of(s, n);
-    const PageTable& table = p_.stream.table;
     if (tile < s.end)
-      next_id_.load(table.ids.data, table.ids.dtype,
-                    int64_t{s.row} * p_.table_row +
-                        int64_t{p_.stream.schedule.page_of(tile)} * p_.table_column);
+      next_id_.load(
+          p_.table, p_.table_dtype,
+          int64_t{s.row} * p_.table_row + int64_t{p_.schedule.page_of(tile)} * p_.table_column);
   }
   DEVICE_FUNCTION FewEntry* entries() const {
     return reinterpret_cast<FewEntry*>(shared_ + At::kEntriesAt) + device::wave() * kFewEntries;
@@ -127,6 +129,9 @@ class Few {
     return *reinterpret_cast<FewSegment*>(shared_ + At::kEntriesAt +
                                           device::waves() * At::kEntriesBytes +
                                           device::wave() * At::kSegmentBytes);
+  }
+  DEVICE_FUNCTION uint8_t* rows() const {  // of Pi; they lie where the second turn will
+    return ring() + kFewTurnTiles * At::kTileBytes;
   }
   // What lies of a head's begin in a tile beyond a unit of 16 bytes.
   DEVICE_FUNCTION int remainder(int kv_head) const {
@@ -154,13 +159,13 @@ class Few {
     FewEntry* const own = entries();
     if (n % kHalf == 0) {
       if (lane / kHalf == n / kHalf % 2) {
-        const Schedule& schedule = p_.stream.schedule;
+        const Schedule& schedule = p_.schedule;
         const int tile = tile_of(s, n + lane % kHalf);
-        const int64_t id = next_id_.value(p_.stream.table.ids.dtype);
+        const int64_t id = next_id_.value(p_.table_dtype);
         FewEntry entry{};
-        if (tile < s.end && id >= 0 && id < p_.stream.blocks) {
+        if (tile < s.end && id >= 0 && id < p_.blocks) {
           const int in_page = tile - schedule.page_of(tile) * schedule.page_tiles;
-          entry.offset = id * p_.stream.block_stride + in_page * p_.stream.tile.bytes_of_tile;
+          entry.offset = id * p_.block_stride + in_page * p_.tile_stride;
           entry.live = tokens_from(schedule, s.tokens, tile);
         }
         own[lane] = entry;
@@ -206,10 +211,12 @@ class Few {
   }
 
   // `arrived`: what thread 0 has read of the count of arrivals.
-  DEVICE_FUNCTION void attend(const FewUnit& unit, Queries& queries, uint64_t arrived,
-                              uint64_t* arrivals) {
+  DEVICE_FUNCTION void attend(const FewUnit& unit, FewSegment segment, Queries& queries,
+                              uint64_t arrived, uint64_t* arrivals) {
+    segment.cache = p_.cache + (p_.kv_head_offset(unit.kv_head) & ~int64_t{15});
+    if (device::lane() == 0) own_segment() = segment;
+    device::sync_wave();
     float key_constant = p_.stream.fp8_factor;
-    // Rows of Pi lie where turn 1 will.
     DEVICE_ROLLED
     for (int turn = 0; turn < kFewRing; ++turn) {
       if (turn == 1) {
@@ -311,8 +318,7 @@ class Few {
   // the power of two that all centroids carry in it.
   DEVICE_FUNCTION void load_codebook() {
     if constexpr (kKeyBits != 8)
-      centroid_ =
-          p_.stream.centroids.data[device::lane() % (1 << kKeyBits) * p_.stream.centroids.stride];
+      centroid_ = p_.centroids.data[device::lane() % (1 << kKeyBits) * p_.centroids.stride];
   }
   DEVICE_FUNCTION float fill_table() const {
     constexpr int kCodes = 1 << kKeyBits, kChunks = kEntryBytes / 16;
@@ -395,11 +401,11 @@ class Few {
     device::sync_block();
     if (device::thread() == 0) {
       uint64_t* const arrivals = p_.arrivals + int64_t{s.row} * p_.units + unit.unit;
-      device::fence();
+      device::fence_acquire_release();
       const uint64_t before = device::atomic_add(arrivals, 1);
       is_last_[0] = before - p_.tag + 1 == static_cast<uint64_t>(s.count);
       if (is_last_[0]) device::atomic_exchange(arrivals, p_.tag);
-      device::fence();
+      device::fence_acquire_release();
     }
     device::sync_block();
     if (!is_last_[0]) return;
@@ -427,15 +433,15 @@ class Few {
   Math math_;
 };
 
-template <int kKeyBits, int kValueBits, int kDim, int kColumns>
+template <int kKeyBits, int kValueBits, int kDim, int kColumns, bool kOne>
 DEVICE_KERNEL_BLOCKS(kFewWaves* device::kWave, 1)
 decode_few(FewParams p) {
   DEVICE_SHARED(Statistics, of_waves, kFewWaves * kFewHeads);
   DEVICE_SHARED(float, gains, kFewHeads);
   DEVICE_SHARED(int, is_last, 1);
   DEVICE_DYNAMIC_SHARED(uint8_t, shared);
-  Few<kKeyBits, kValueBits, kDim, kColumns>(p, device::data(shared), device::data(of_waves),
-                                            device::data(gains), device::data(is_last))
+  Few<kKeyBits, kValueBits, kDim, kColumns, kOne>(p, device::data(shared), device::data(of_waves),
+                                                  device::data(gains), device::data(is_last))
       .run();
 }
 

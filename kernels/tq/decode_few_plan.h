@@ -33,26 +33,32 @@ struct Statistics {
   float top, total;
 };
 
+// What is needed first comes first: parts of it that a multiprocessor has not had yet take time.
 struct FewParams {
-  StreamParams stream;  // schedule, cache, table, format, centroids; tile as in shared memory
-  int64_t head_stride;  // of the cache
-  int token_stride;
+  Schedule schedule;
+  const void* table;  // page ids
+  tk_dtype table_dtype;
   int table_row, table_column;
+  int capacity_tiles;
+  int units, group, tile_heads;  // tile_heads: query heads of a unit
+  int token_stride;              // of the cache
+  int64_t head_stride;
+  Codebook centroids;
+  uint64_t* arrivals;     // [B][units]: tag + blocks that are done
   const uint16_t* query;  // elements of a head are end to end
-  tk_dtype dtype;         // of query and output
-  int query_row, query_head;
   const float* pi;
-  int pi_row;
+  int query_row, query_head, pi_row;
+  tk_dtype dtype;  // of query and output
   bool rotate;
   float scale;  // of scores in base 2
-  Strided<3> output;
-  Strided<2> lse;
-  int units, group, tile_heads;  // tile_heads: query heads of a unit
-  int capacity_tiles;
+  const uint8_t* cache;
+  int64_t blocks, block_stride, tile_stride;  // of the cache; tiles of a page
+  uint64_t tag;                               // of this call; its low bits are zeros
   float* partial;          // [parts + B][units][kFewHeads][dim], relative to the largest score
   Statistics* statistics;  // [parts + B][units][kFewHeads]
-  uint64_t* arrivals;      // [B][units]: tag + blocks that are done
-  uint64_t tag;            // of this call; its low bits are zeros
+  Strided<3> output;
+  Strided<2> lse;
+  StreamParams stream;  // what TileMath asks for: tile as in shared memory, format, constants
 
   DEVICE_FUNCTION int64_t kv_head_offset(int kv_head) const { return kv_head * head_stride; }
 };

@@ -137,7 +137,7 @@ class FewQueries {
         if (lane % kHeadsAtOnce == h && output % 4 == e) y = from;
       }
     }
-    const KeyPlace place = key_place(kKeyBits, kDim, first_output + lane / kHeadsAtOnce);
+    const KeyPlace place = wave_key_place(kKeyBits, kDim, first_output + lane / kHeadsAtOnce);
     const int column = first + lane % kHeadsAtOnce;
     const float scaled = y * power;
     const uint32_t high = device::pack_halves<device::f16>(scaled, 0);

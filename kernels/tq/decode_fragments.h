@@ -25,12 +25,8 @@ struct KeyPlace {
 
 inline constexpr int wave_dim(int head_dim) { return head_dim == 256 ? 128 : head_dim; }
 
-DEVICE_FUNCTION KeyPlace key_place(int key_bits, int head_dim, int d) {
-  if (head_dim == 256) {  // two halves, each for a wave of its own
-    KeyPlace in_half = key_place(key_bits, 128, d % 128);
-    in_half.pair += d / 128 * 16;
-    return in_half;
-  }
+// Of up to 128 dimensions.
+DEVICE_FUNCTION KeyPlace wave_key_place(int key_bits, int head_dim, int d) {
   if (key_bits == 3 || (key_bits == 4 && head_dim % 32 != 0)) {  // a member's codes are contiguous
     const int own = head_dim / 4, r = d % own;
     return {d / own, r / 2, r % 2};
@@ -41,6 +37,11 @@ DEVICE_FUNCTION KeyPlace key_place(int key_bits, int head_dim, int d) {
   }
   const int word = d / 4, r = d % 4;
   return {word % 4, word / 4 * 2 + r / 2, r % 2};
+}
+DEVICE_FUNCTION KeyPlace key_place(int key_bits, int head_dim, int d) {
+  KeyPlace place = wave_key_place(key_bits, wave_dim(head_dim), head_dim == 256 ? d % 128 : d);
+  if (head_dim == 256) place.pair += d / 128 * 16;  // two halves, each for a wave of its own
+  return place;
 }
 
 using device::SharedAddress;

@@ -305,21 +305,24 @@ void run_few(const device::OpCall& call, const Plan& plan, const Cache& cache, c
   const Args& a = call.args;
   FewParams f{};
   StreamParams& s = f.stream;
-  s.schedule = schedule_of(a, plan, kFewStage, plan.few_parts);
-  s.cache = cache.data;
-  s.blocks = cache.blocks;
-  s.block_stride = cache.stride[0];
   s.tile = plan.tile;
-  s.table = page_table(a);
   s.format = plan.format;
-  s.centroids = codebook(a, plan.format);
   s.norm_correction = !plan.format.fp8 && a.boolean("norm_correction");
   s.fp8_factor = fp8_factor(plan.format.fp8);
+  f.schedule = schedule_of(a, plan, kFewStage, plan.few_parts);
+  f.cache = cache.data;
+  f.blocks = cache.blocks;
+  f.block_stride = cache.stride[0];
+  f.tile_stride = plan.tile.bytes_of_tile;
+  f.centroids = codebook(a, plan.format);
   const TensorView query = a.tensor("query");
   f.token_stride = static_cast<int>(cache.stride[1]);
   f.head_stride = cache.stride[2];
-  f.table_row = static_cast<int>(s.table.ids.stride[0]);
-  f.table_column = static_cast<int>(s.table.ids.stride[1]);
+  const TensorView table = a.tensor("block_table");
+  f.table = table.data<void>();
+  f.table_dtype = table.dtype();
+  f.table_row = static_cast<int>(table.stride(0));
+  f.table_column = static_cast<int>(table.stride(1));
   f.query = query.data<uint16_t>();
   f.dtype = query.dtype();
   f.query_row = static_cast<int>(query.stride(0));
@@ -343,10 +346,15 @@ void run_few(const device::OpCall& call, const Plan& plan, const Cache& cache, c
   f.tag = fresh_tag();
   with_few(plan, [&](auto key, auto value, auto dim, auto columns) {
     s.tile.token_stride = FewLayout<key(), value(), dim(), columns()>::kPitch;
-    device::launch(decode_few<key(), value(), dim(), columns()>,
-                   device::Grid{plan.kv_heads, plan.tiles, plan.few_parts},
-                   plan.few_waves * device::kWave, static_cast<size_t>(plan.shared_bytes),
-                   call.stream, f);
+    const auto launch = [&](auto kernel) {
+      device::launch(kernel, device::Grid{plan.kv_heads, plan.tiles, plan.few_parts},
+                     plan.few_waves * device::kWave, static_cast<size_t>(plan.shared_bytes),
+                     call.stream, f);
+    };
+    if (plan.batch == 1)
+      launch(decode_few<key(), value(), dim(), columns(), true>);
+    else
+      launch(decode_few<key(), value(), dim(), columns(), false>);
   });
 }
 
