@@ -29,12 +29,8 @@ struct KeyPlace {
 
 inline constexpr int wave_dim(int head_dim) { return head_dim == 256 ? 128 : head_dim; }
 
-DEVICE_FUNCTION KeyPlace key_place(int key_bits, int head_dim, int d) {
-  if (head_dim == 256) {  // two halves, each for a wave of its own
-    KeyPlace in_half = key_place(key_bits, 128, d % 128);
-    in_half.pair += d / 128 * 16;
-    return in_half;
-  }
+// Of up to 128 dimensions.
+DEVICE_FUNCTION KeyPlace wave_key_place(int key_bits, int head_dim, int d) {
   if (key_bits == 3 || (key_bits == 4 && head_dim % 32 != 0)) {  // a member's codes are contiguous
     const int own = head_dim / 4, r = d % own;
     return {d / own, r / 2, r % 2};
@@ -45,6 +41,11 @@ DEVICE_FUNCTION KeyPlace key_place(int key_bits, int head_dim, int d) {
   }
   const int word = d / 4, r = d % 4;
   return {word % 4, word / 4 * 2 + r / 2, r % 2};
+}
+DEVICE_FUNCTION KeyPlace key_place(int key_bits, int head_dim, int d) {
+  KeyPlace place = wave_key_place(key_bits, wave_dim(head_dim), head_dim == 256 ? d % 128 : d);
+  if (head_dim == 256) place.pair += d / 128 * 16;  // two halves, each for a wave of its own
+  return place;
 }
 
 using device::SharedAddress;
@@ -131,6 +132,23 @@ inline constexpr int pair_table_bytes(int key_bits) {
 // A table of 3-bit codes lies at a multiple of its size, so that an entry is addressed by one OR.
 inline constexpr int pair_table_alignment(int key_bits) {
   return key_bits == 3 ? pair_table_bytes(3) : 16;
+}
+
+// The power of two that all centroids carry in the table, from the largest. Into [2^7, 2^8): what
+// rounding leaves of the smallest is then no f16 denormal.
+DEVICE_FUNCTION float centroid_power(float largest) {
+  int exponent = static_cast<int>(device::bit_cast<uint32_t>(largest) >> 23 & 255);
+  if (exponent == 0 || exponent == 255) exponent = 134;
+  exponent = device::max(exponent, 8);
+  return device::bit_cast<float>(static_cast<uint32_t>(device::min(261 - exponent, 254)) << 23);
+}
+// A pair in the table.
+DEVICE_FUNCTION device::Words2 split_pair(float first, float second) {
+  device::Words2 pair;
+  pair.x[0] = device::pack_halves<device::f16>(first, second);
+  pair.x[1] = device::pack_halves<device::f16>(first - device::low_half<device::f16>(pair.x[0]),
+                                               second - device::high_half<device::f16>(pair.x[0]));
+  return pair;
 }
 
 // Pair p of a member.

@@ -2,9 +2,14 @@
 // tq.decode in three launches: queries to fragments (decode_queries.h), one pass over the cache on
 // tensor cores (decode_stream.h), sequences that several blocks shared (decode_merge.h). Notes:
 // decode.md.
+#include <algorithm>
+#include <atomic>
+#include <random>
+
 #include "device/launch.h"
 #include "device/op.h"
 #include "tq/decode.h"
+#include "tq/decode_few.h"
 #include "tq/decode_heads_stream.h"
 #include "tq/decode_merge.h"
 #include "tq/decode_queries.h"
@@ -25,6 +30,7 @@ struct Plan {
   int merge_at, scores_at, queries_at, ring_at, shared_bytes;
   int page, page_tiles, capacity, parts;
   int rows;
+  int few_parts, few_waves;  // decode_few.h; 0: another form
   SlotFormat format;
   TileLayout tile;
 };
@@ -154,7 +160,55 @@ bool share(Plan& p) {
   return p.ring >= 2;
 }
 
-Plan plan_of(const Args& a) {
+// f(layout) of the instance of decode_few that serves a plan; none does: false.
+template <class F>
+bool with_few(const Plan& p, F f) {
+  const auto with_bits = [&](auto key, auto value) {
+    constexpr std::integral_constant<int, 128> dim;
+    constexpr std::integral_constant<int, 4> four;
+    constexpr std::integral_constant<int, 8> eight;
+    p.columns == 4 ? f(key, value, dim, four) : f(key, value, dim, eight);
+    return true;
+  };
+  constexpr std::integral_constant<int, 3> k3;
+  constexpr std::integral_constant<int, 4> k4;
+  constexpr std::integral_constant<int, 8> k8;
+  const bool v3 = p.format.value_bits == 3;
+  if (p.head_dim != 128) return false;
+  if (p.format.fp8) return v3 ? with_bits(k8, k3) : with_bits(k8, k4);
+  if (p.format.key_bits == 4) return with_bits(k4, k4);
+  return v3 ? with_bits(k3, k3) : with_bits(k3, k4);
+}
+
+// Whether blocks of one KV head serve: few sequences, whose results of all KV heads would else be
+// much to merge.
+void plan_few(Plan& p, const Args& a) {
+  const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
+  const int units = p.kv_heads * p.tiles;
+  if (p.batch == 0 || p.batch * units > kFewUnits || cache.stride(1) > 1 << 22) return;
+  const auto far = [](int64_t stride) { return stride > INT32_MAX || stride < -INT32_MAX; };
+  if (q.stride(2) != 1 || q.stride(1) % 4 != 0 || q.stride(0) % 4 != 0) return;
+  for (const int i : {0, 1})
+    if (far(q.stride(i)) || far(a.tensor("block_table").stride(i))) return;
+  if (!p.format.fp8) {
+    const TensorView pi = a.tensor("Pi");
+    if (pi.stride(1) != 1 || pi.stride(0) % 4 != 0 || far(pi.stride(0))) return;
+  }
+  with_few(p, [&](auto key, auto value, auto dim, auto columns) {
+    using At = FewLayout<key(), value(), dim(), columns()>;
+    if (p.format.zero_at + 2 > At::kSlotBytes) return;  // keys with room between
+    for (int waves = kFewWaves; waves >= 4; waves /= 2)
+      if (At::bytes(waves) + kFewStaticBytes <= device::shared_bytes_of_block()) {
+        p.few_waves = waves;
+        p.few_parts = std::max(1, device::multiprocessors() / units);
+        p.shared_bytes = At::bytes(waves);
+        return;
+      }
+  });
+}
+
+// `few`: decode_few.h may serve.
+Plan plan_of(const Args& a, bool few) {
   const TensorView q = a.tensor("query"), cache = a.tensor("kv_cache");
   const int64_t page = cache.size(1), slot = cache.size(3);
   const int64_t capacity = a.tensor("block_table").size(1) * page;
@@ -207,6 +261,7 @@ Plan plan_of(const Args& a) {
   p.bulk = p.bulk && stage_tiles <= kMostBulkTiles && p.wave_tiles * p.head_tiles == kWaves &&
            (p.columns != 4 || p.depth == 2);
   p.shared_bytes = p.ring_at + p.ring * p.depth * p.wave_tiles * p.tile.bytes;
+  if (few) plan_few(p, a);
   return p;
 }
 
@@ -215,10 +270,20 @@ struct Workspace {
   float* gains;
   float* partial;
   float* partial_lse;
+  uint64_t* arrivals;  // of decode_few.h, as statistics
+  Statistics* statistics;
 };
 
 Workspace carve(const Plan& p, device::Carver& carver) {
   Workspace w{};
+  if (p.few_parts) {
+    const int64_t units = int64_t{p.kv_heads} * p.tiles;
+    const int64_t heads = (p.few_parts + p.batch) * units * kFewHeads;
+    w.arrivals = carver.take<uint64_t>(p.batch * units);
+    w.statistics = carver.take<Statistics>(heads);
+    w.partial = carver.take<float>(heads * p.head_dim);
+    return w;
+  }
   const int64_t query_bytes =
       p.heads ? int64_t{p.rows} / p.columns *
                     heads_query_bytes(p.format.key_bits, p.columns == kManyHeads)
@@ -312,25 +377,115 @@ void with_instance(const Plan& p, F f) {
     v3 ? with_bits(k3, k3) : with_bits(k3, k4);
 }
 
+// A number that no other call has, above a count of blocks.
+uint64_t fresh_tag() {
+  constexpr int kCountBits = 16;
+  static std::atomic<uint64_t> next = [] {
+    std::random_device random;
+    return uint64_t{random()} << 32 | random();
+  }();
+  return next.fetch_add(0x9e3779b97f4a7c15u) << kCountBits;
+}
+
+Schedule schedule_of(const Args& a, const Plan& plan, int stage_tiles, int parts) {
+  Schedule s{strided<1>(a.tensor("seq_lens")),
+             plan.capacity,
+             plan.batch,
+             plan.page,
+             plan.page_tiles,
+             stage_tiles,
+             parts};
+  s.by_page = qsa::Divider(static_cast<uint32_t>(plan.page));
+  s.by_page_tiles = qsa::Divider(static_cast<uint32_t>(plan.page_tiles));
+  s.by_stage_tiles = qsa::Divider(static_cast<uint32_t>(stage_tiles));
+  return s;
+}
+
+void run_few(const device::OpCall& call, const Plan& plan, const Cache& cache, const Workspace& w) {
+  const Args& a = call.args;
+  FewParams f{};
+  StreamParams& s = f.stream;
+  s.tile = plan.tile;
+  s.format = plan.format;
+  s.norm_correction = !plan.format.fp8 && a.boolean("norm_correction");
+  s.fp8_factor = fp8_factor(plan.format.fp8);
+  f.schedule = schedule_of(a, plan, kFewStage, plan.few_parts);
+  f.cache = cache.data;
+  f.blocks = cache.blocks;
+  f.block_stride = cache.stride[0];
+  f.tile_stride = plan.tile.bytes_of_tile;
+  f.centroids = codebook(a, plan.format);
+  const TensorView query = a.tensor("query");
+  f.token_stride = static_cast<int>(cache.stride[1]);
+  f.head_stride = cache.stride[2];
+  const TensorView table = a.tensor("block_table");
+  f.table = table.data<void>();
+  f.table_dtype = table.dtype();
+  f.table_row = static_cast<int>(table.stride(0));
+  f.table_column = static_cast<int>(table.stride(1));
+  f.query = query.data<uint16_t>();
+  f.dtype = query.dtype();
+  f.query_row = static_cast<int>(query.stride(0));
+  f.query_head = static_cast<int>(query.stride(1));
+  f.rotate = !plan.format.fp8;
+  if (f.rotate) {
+    const Rotation pi = rotation_of(a);
+    f.pi = pi.data;
+    f.pi_row = static_cast<int>(pi.stride[0]);
+  }
+  f.scale = static_cast<float>(a.real("scale")) * 1.44269504088896341f;
+  f.output = strided<3>(a.tensor("output"));
+  f.lse = strided<2>(a.tensor("lse"));
+  f.units = plan.kv_heads * plan.tiles;
+  f.group = plan.group;
+  f.tile_heads = plan.tile_heads;
+  f.capacity_tiles = static_cast<int>(a.tensor("block_table").size(1)) * plan.page_tiles;
+  f.partial = w.partial;
+  f.statistics = w.statistics;
+  f.arrivals = w.arrivals;
+  f.tag = fresh_tag();
+  with_few(plan, [&](auto key, auto value, auto dim, auto columns) {
+    s.tile.token_stride = FewLayout<key(), value(), dim(), columns()>::kPitch;
+    const auto launch = [&](auto kernel) {
+      device::launch(kernel, device::Grid{plan.kv_heads, plan.tiles, plan.few_parts},
+                     plan.few_waves * device::kWave, static_cast<size_t>(plan.shared_bytes),
+                     call.stream, f);
+    };
+    if (plan.batch == 1)
+      launch(decode_few<key(), value(), dim(), columns(), true>);
+    else
+      launch(decode_few<key(), value(), dim(), columns(), false>);
+  });
+}
+
 struct DecodeSm80 {
   static constexpr const toolkit::Contract& contract = decode::contract;
   static constexpr const char* implementation = "sm_80";
 
   static uint64_t workspace(const toolkit::Args& a) {
-    device::Carver carver(nullptr);
-    carve(plan_of(a), carver);
-    return carver.used();
+    uint64_t most = 0;  // where the data lie can decide for the one or the other
+    for (const bool few : {false, true}) {
+      device::Carver carver(nullptr);
+      carve(plan_of(a, few), carver);
+      most = std::max(most, carver.used());
+    }
+    return most;
   }
 
   static void run(const device::OpCall& call) {
     const Args& a = call.args;
-    const Plan plan = plan_of(a);
+    const auto unaligned = [&](const char* name, uintptr_t bytes) {
+      return reinterpret_cast<uintptr_t>(a.tensor(name).data<void>()) % bytes != 0;
+    };
+    const Plan plan = plan_of(a, !unaligned("query", 8) && (!a.has("Pi") || !unaligned("Pi", 16)));
     if (plan.batch == 0) return;
     const Cache cache = cache_of(a);
     supported(reinterpret_cast<uintptr_t>(cache.data) % 16 == 0,
               "the cache is not 16-byte aligned");
     device::Carver carver(call.workspace);
     const Workspace w = carve(plan, carver);
+
+    if (plan.few_parts) return run_few(call, plan, cache, w);
 
     QueryParams q{};
     q.query = strided<3>(a.tensor("query"));
@@ -355,12 +510,7 @@ struct DecodeSm80 {
     });
 
     StreamParams s{};
-    s.schedule = {
-        strided<1>(a.tensor("seq_lens")), plan.capacity, plan.batch, plan.page, plan.page_tiles,
-        plan.wave_tiles * plan.depth,     plan.parts};
-    s.schedule.by_page = qsa::Divider(static_cast<uint32_t>(plan.page));
-    s.schedule.by_page_tiles = qsa::Divider(static_cast<uint32_t>(plan.page_tiles));
-    s.schedule.by_stage_tiles = qsa::Divider(static_cast<uint32_t>(s.schedule.stage_tiles));
+    s.schedule = schedule_of(a, plan, plan.wave_tiles * plan.depth, plan.parts);
     s.cache = cache.data;
     s.blocks = cache.blocks;
     s.block_stride = cache.stride[0];

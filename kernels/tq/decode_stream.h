@@ -19,23 +19,13 @@ DEVICE_FUNCTION float fill_pair_table(const Codebook& book, uint8_t* table) {
   float largest = 0;
   for (int i = 0; i < kCodes; ++i)
     largest = device::max(largest, device::abs(book.data[i * book.stride]));
-  // Into [2^7, 2^8): what rounding leaves of the smallest is then no f16 denormal.
-  int exponent = static_cast<int>(device::bit_cast<uint32_t>(largest) >> 23 & 255);
-  if (exponent == 0 || exponent == 255) exponent = 134;
-  exponent = device::max(exponent, 8);
-  const float power =
-      device::bit_cast<float>(static_cast<uint32_t>(device::min(261 - exponent, 254)) << 23);
+  const float power = centroid_power(largest);
   DEVICE_ROLLED
   for (int i = device::thread(); i < kCodes * kCodes * kPairLanes; i += kStreamThreads) {
     const int entry = i / kPairLanes;
     const float first = book.data[entry % kCodes * book.stride] * power;
     const float second = book.data[entry / kCodes * book.stride] * power;
-    device::Words2 pair;
-    pair.x[0] = device::pack_halves<device::f16>(first, second);
-    pair.x[1] =
-        device::pack_halves<device::f16>(first - device::low_half<device::f16>(pair.x[0]),
-                                         second - device::high_half<device::f16>(pair.x[0]));
-    *reinterpret_cast<device::Words2*>(table + i * kPairBytes) = pair;
+    *reinterpret_cast<device::Words2*>(table + i * kPairBytes) = split_pair(first, second);
   }
   return power;
 }

@@ -93,18 +93,25 @@ struct TileMath {
   // Where the lane's bytes lie in a tile: key codes and scale of token `group`, value codes of
   // tokens 2 * member and the next. 8 tokens further all lie alike.
   DEVICE_FUNCTION void place(const StreamParams& p, int kv_head, int half) {
+    place(p, half, [&](int token) {
+      return static_cast<uint32_t>(kv_head * p.tile.head_stride) +
+             static_cast<uint32_t>(token) * stride_of(p);
+    });
+  }
+  // slot_at(token): where a token's slot lies in a tile.
+  template <class SlotAt>
+  DEVICE_FUNCTION void place(const StreamParams& p, int half, SlotAt slot_at) {
     const int group = lane_group(), member = lane_member();
     half_ = half;
-    const auto head = static_cast<uint32_t>(kv_head * p.tile.head_stride);
-    slot_at_ = head + static_cast<uint32_t>(group) * stride_of(p);
+    slot_at_ = slot_at(group);
     keys_ =
         KeyWords<kKeyBits, kDim>(slot_at_ + static_cast<uint32_t>(16 * kKeyBits * half), member);
-    const uint32_t even = head + static_cast<uint32_t>(2 * member) * stride_of(p) +
-                          static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half);
+    const auto values_at = static_cast<uint32_t>(p.format.value_at + 16 * kValueBits * half);
+    const uint32_t even = slot_at(2 * member) + values_at;
     if constexpr (kEven)
       values_ = Values(even, group);
     else
-      values_ = Values(even, even + stride_of(p), group);
+      values_ = Values(even, slot_at(2 * member + 1) + values_at, group);
   }
   DEVICE_FUNCTION int half() const { return half_; }
   // The dimension of a lane's field.

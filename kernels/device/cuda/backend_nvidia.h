@@ -6,6 +6,7 @@ namespace device {
 
 // Barriers.
 DEVICE_FUNCTION bool sync_block_any(bool b) { return __syncthreads_or(b) != 0; }
+DEVICE_FUNCTION void fence_acquire_release() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // Matrices.
 DEVICE_FUNCTION void multiply_16x8x8(float (&d)[4], const uint32_t (&a)[2], uint32_t b) {

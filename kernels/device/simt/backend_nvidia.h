@@ -6,6 +6,7 @@
 namespace device {
 
 // Barriers.
+inline void fence_acquire_release() { simt::fence(); }
 inline bool sync_block_any(bool b, Site site = Site::current()) {
   DEVICE_SHARED(uint32_t, found, 1);
   if (thread() == 0) found[0] = 0;
