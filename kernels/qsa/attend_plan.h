@@ -23,6 +23,7 @@ constexpr int kTile = 16;                      // tokens
 constexpr int kTiles = device::kWave / kTile;  // that a wave looks up at once
 constexpr int kWavesOfProcessor = 8;           // the output takes half of the registers
 constexpr int kMaxSplits = 128;
+constexpr int kShortWaves = 4;      // of a block of attend_short.h
 constexpr int kMergedInPlace = 48;  // heads of all splits at most
 constexpr float kSlack = 8;         // a weight may be up to 2^8 before all sums are rescaled
 
@@ -57,6 +58,7 @@ struct Plan {
   bool packed_output;      // four neighbours of the output may be stored at once
   float scale;             // D^-0.5 * log2(e)
   int waves;               // of a block
+  bool short_tiles;        // attend_short.h: a wave has one tile at most
   float* partial;          // [R*Hkv, splits, group, D], sums of weighted values; null: one split
   Statistics* statistics;  // [R*Hkv, splits, group]
   uint64_t* arrivals;      // [R*Hkv]: tag + blocks that are done
@@ -147,6 +149,17 @@ void choose_blocks(Plan& plan, int64_t units, int64_t tokens, int64_t dims, bool
     throw device::Unsupported("a block needs " + std::to_string(shared_bytes(dims, 4)) +
                               " bytes of shared memory and may have " +
                               std::to_string(device::shared_bytes_of_block()) + " on this device");
+  // Few blocks, none of which shares a processor: what counts is how soon one is done. Measured: 1
+  // and 2 rows of 2 KV heads.
+  const int64_t short_tokens = kShortWaves * kTile;
+  if (plan.merge_launch && plan.waves == 4 && plan.split_tokens <= short_tokens + kTile) {
+    const int64_t splits = divide_up(tokens, short_tokens);
+    if (splits <= kMaxSplits && units * splits <= processors) {
+      plan.short_tiles = true;
+      plan.split_tokens = int(divide_up(tokens, splits));
+      plan.splits = int(divide_up(tokens, plan.split_tokens));
+    }
+  }
   plan.by_splits = Divider(uint32_t(plan.splits));
 }
 

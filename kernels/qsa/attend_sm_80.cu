@@ -12,7 +12,7 @@
 #include "device/nvidia.h"
 #include "qsa/attend.h"
 #include "qsa/attend_gather.h"
-#include "qsa/attend_plan.h"
+#include "qsa/attend_short.h"
 #include "qsa/attend_splits.h"
 #include "qsa/attend_union.h"
 
@@ -37,18 +37,8 @@ attend_kernel(Plan plan, AttendParams p) {
   const int group = lane / 4, member = lane % 4;  // of the fragments
   Chunk* const ring = queries + At::kRings + wave * kSlots * At::kSlot;
   device::allow_next();  // the merge, which waits for the end of this one
-  const int block = device::block_x();
-  int unit = int(plan.by_splits(uint32_t(block)));
-  const int split = block - unit * plan.splits;
-  int row, kv_head;
-  if (plan.heads_apart) {
-    kv_head = int(plan.by_rows(uint32_t(unit)));
-    row = unit - kv_head * plan.rows;
-    unit = row * plan.kv_heads + kv_head;
-  } else {
-    row = int(plan.by_kv_heads(uint32_t(unit)));
-    kv_head = unit - row * plan.kv_heads;
-  }
+  const Part at(plan);
+  const int row = at.row, kv_head = at.kv_head, split = at.split, unit = at.unit;
   if (plan.served && plan.served[unit]) return;
   const int first_head = kv_head * plan.group;
 
@@ -81,23 +71,8 @@ attend_kernel(Plan plan, AttendParams p) {
   lookup.next_page(plan);
   lookup.next_token(plan);
 
-  // The inner dimension of a product may be permuted. A lane's chunk 4 j + member gives it the
-  // dimensions of two instructions, of keys and of queries alike. The queries' chunks of heads g
-  // and g + 8 are interleaved, such that a lane loads a fragment as it is.
-  constexpr int kPairs = 8 * kRow, kPairsOfThread = (kPairs + kThreads - 1) / kThreads;
-  Chunk of_head[kPairsOfThread][2];
-  const Chunk* const query = plan.queries + row * plan.query_row + first_head * plan.query_head;
-  DEVICE_UNROLL
-  for (int i = 0; i < kPairsOfThread; ++i) {
-    const int pair = thread + i * kThreads;
-    DEVICE_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int head = pair / kRow + half * 8;
-      of_head[i][half] = Chunk{};
-      if (half < kHalves && head < plan.group && (kPairs % kThreads == 0 || pair < kPairs))
-        of_head[i][half] = device::load16<Chunk>(query + head * plan.query_head + pair % kRow);
-    }
-  }
+  Queries<kRow, kThreads, kHalves> of_heads;
+  of_heads.load(plan, row, first_head);
   lookup.next_tiles(plan, places[0].x);
 
   const Chunk* const keys = device::keep_whole(plan.keys + kv_head * plan.key_head + lane % kRow);
@@ -121,16 +96,7 @@ attend_kernel(Plan plan, AttendParams p) {
   // first run, and the count of the last replay of a graph (which ends as it began) thereafter.
   if (counts && arrived - plan.tag >= uint64_t(plan.splits))
     device::atomic_cas(&plan.arrivals[unit], arrived, plan.tag);
-  DEVICE_UNROLL
-  for (int i = 0; i < kPairsOfThread; ++i) {
-    const int pair = thread + i * kThreads, chunk = pair % kRow;
-    const Chunk high = of_head[i][0], low = of_head[i][1];
-    Chunk* const to = queries + chunk / 4 * 2 * device::kWave + pair / kRow * 4 + chunk % 4;
-    if (kPairs % kThreads == 0 || pair < kPairs) {
-      to[0] = {high.x[0], low.x[0], high.x[1], low.x[1]};
-      to[device::kWave] = {high.x[2], low.x[2], high.x[3], low.x[3]};
-    }
-  }
+  of_heads.store(queries);
   device::sync_block();
 
   Statistics* const of_waves = reinterpret_cast<Statistics*>(queries + At::kStatistics);
@@ -153,22 +119,8 @@ attend_kernel(Plan plan, AttendParams p) {
 
     device::copy_async_wait<kSlots - 1>();
     device::sync_wave();
-    float dot[2][2][4] = {};  // of eight tokens; two sums each, so that they wait less
-    const Chunk* of_keys[2];  // of even steps and of odd ones
-    DEVICE_UNROLL
-    for (int j = 0; j < 2; ++j)
-      of_keys[j] = key + group * kRow + ((4 * j + member) ^ swizzle(group));
-    DEVICE_UNROLL
-    for (int j = 0; j < kRow / 4; ++j) {
-      const Chunk first_half = queries[2 * j * device::kWave + lane];
-      const Chunk second_half = queries[(2 * j + 1) * device::kWave + lane];
-      DEVICE_UNROLL
-      for (int octet = 0; octet < 2; ++octet) {
-        const Chunk k = of_keys[j % 2][j / 2 * 8 + octet * 8 * kRow];
-        device::multiply_16x8x16<T>(dot[octet][0], first_half.x, {k.x[0], k.x[1]});
-        device::multiply_16x8x16<T>(dot[octet][1], second_half.x, {k.x[2], k.x[3]});
-      }
-    }
+    float dot[2][2][4] = {};
+    multiply_keys<T, kRow>(dot, queries, key);
     device::sync_wave();  // all lanes have read the keys
     const uint32_t live = uint32_t(live_tiles >> kAhead * kTile);
     const int value_lane = (tile + kAhead) % kTiles * kTile;
@@ -177,36 +129,16 @@ attend_kernel(Plan plan, AttendParams p) {
                       policy);
     device::copy_async_commit();
 
-    uint32_t weights[4];
-    float weight[kHalves][2][2];  // scores, then weights
+    Scores<kHalves> scores(dot, live, plan.scale);
     bool grown = false;
-    float most[kHalves];
     DEVICE_UNROLL
-    for (int half = 0; half < kHalves; ++half) {
-      most[half] = -device::infinity();
-      DEVICE_UNROLL
-      for (int octet = 0; octet < 2; ++octet) {
-        DEVICE_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          const float sum = dot[octet][0][2 * half + e] + dot[octet][1][2 * half + e];
-          // A score that is not finite makes the head NaN; -inf would silently drop the token.
-          const bool finite = device::abs(sum) < device::infinity();
-          const bool masked = !(live >> (octet * 8 + 2 * member + e) & 1);
-          const float score = masked   ? -device::infinity()
-                              : finite ? sum * plan.scale
-                                       : device::nan();
-          weight[half][octet][e] = score;
-          most[half] = device::max(most[half], score);
-        }
-      }
-      grown = grown || most[half] > top[half] + kSlack;
-    }
+    for (int half = 0; half < kHalves; ++half)
+      grown = grown || scores.most[half] > top[half] + kSlack;
     if (device::any(grown)) {
       DEVICE_UNROLL
       for (int half = 0; half < kHalves; ++half) {
-        most[half] = device::max(most[half], device::shuffle_xor(most[half], 1));
-        most[half] = device::max(most[half], device::shuffle_xor(most[half], 2));
-        const float now = device::max(top[half], most[half]);
+        scores.share_most(half);
+        const float now = device::max(top[half], scores.most[half]);
         const float rescale = now == top[half] ? 1.0f : device::exp2_fast(top[half] - now);
         top[half] = now;
         if (tile == 0) continue;  // the sums are zeros
@@ -218,21 +150,8 @@ attend_kernel(Plan plan, AttendParams p) {
         }
       }
     }
-    weights[1] = weights[3] = 0;
-    DEVICE_UNROLL
-    for (int half = 0; half < kHalves; ++half) {
-      DEVICE_UNROLL
-      for (int octet = 0; octet < 2; ++octet) {
-        DEVICE_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          float& w = weight[half][octet][e];
-          w = w == -device::infinity() ? 0.0f : device::exp2_fast(w - top[half]);
-          total[half] += w;
-        }
-        weights[octet * 2 + half] =
-            device::pack_halves<T>(weight[half][octet][0], weight[half][octet][1]);
-      }
-    }
+    uint32_t weights[4];
+    scores.template weigh<T>(weights, top, total);
 
     device::copy_async_wait<kSlots - 1>();
     device::sync_wave();
@@ -398,18 +317,28 @@ void launch_kernel(const AttendParams& p, const Plan& plan, void* stream) {
                  Layout<kDims, kWaves, kSlots>::kChunks * sizeof(Chunk), stream, plan, p);
 }
 
+template <class T, int kDims, bool kFew>
+void launch_short_kernel(const AttendParams& p, const Plan& plan, void* stream) {
+  device::launch(attend_short_kernel<T, kDims, kFew>,
+                 blocks(p.q.size[0] * plan.kv_heads * plan.splits), kShortWaves * device::kWave,
+                 ShortLayout<kDims>::kChunks * sizeof(Chunk), stream, plan, p);
+}
+
 template <class T, int kMergeDims, int kPerSlice>
 void launch_merge_kernel(const AttendParams& p, const Plan& plan, void* stream) {
   device::launch_overlapping(merge_splits_kernel<T, kMergeDims, kPerSlice>,
                              blocks(p.q.size[0] * p.q.size[1] * (p.q.size[2] / kMergeDims)),
-                             kThreads, 0, stream, plan, p);
+                             kMergeThreads, 0, stream, plan, p);
 }
 
 template <class T, int kDims>
 void launch_kernels(const AttendParams& p, const Plan& plan, void* stream) {
   constexpr int kSlots = kSlotsOf<kDims>;
   const bool few = plan.group <= 8;
-  if (plan.waves == 8)
+  if (plan.short_tiles)
+    few ? launch_short_kernel<T, kDims, true>(p, plan, stream)
+        : launch_short_kernel<T, kDims, false>(p, plan, stream);
+  else if (plan.waves == 8)
     few ? launch_kernel<T, kDims, 8, kSlots, true>(p, plan, stream)
         : launch_kernel<T, kDims, 8, kSlots, false>(p, plan, stream);
   else

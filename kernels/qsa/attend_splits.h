@@ -41,19 +41,19 @@ DEVICE_FUNCTION void add(Four& sum, const Four& v, float weight) {
   for (int e = 0; e < 4; ++e) sum.x[e] = device::fma(v.x[e], weight, sum.x[e]);
 }
 
-constexpr int kThreads = 128;  // of a merge
+constexpr int kMergeThreads = 128;
 // One block a (row, head, kMergeDims dimensions). All partial results are loaded at once, kPerSlice
 // by a thread. The first of two passes is over no splits: it brings the code into the cache while
 // the launch before is still at work.
 template <class T, int kMergeDims, int kPerSlice>
-DEVICE_KERNEL(kThreads)
+DEVICE_KERNEL(kMergeThreads)
 merge_splits_kernel(Plan plan, AttendParams p) {
-  constexpr int kMergeQuads = kMergeDims / 4;      // threads beside each other
-  constexpr int kSlices = kThreads / kMergeQuads;  // splits at once
+  constexpr int kMergeQuads = kMergeDims / 4;           // threads beside each other
+  constexpr int kSlices = kMergeThreads / kMergeQuads;  // splits at once
   constexpr int kMost = kSlices * kPerSlice, kPerLane = (kMost + device::kWave - 1) / device::kWave;
   static_assert(kPerLane <= kMaxSplits / device::kWave);
-  DEVICE_SHARED(float, weights, kThreads* kPerLane);  // each wave has all
-  DEVICE_SHARED(Four, sums, kThreads);
+  DEVICE_SHARED(float, weights, kMergeThreads* kPerLane);  // each wave has all
+  DEVICE_SHARED(Four, sums, kMergeThreads);
   const int dims = int(p.q.size[2]), parts = dims / kMergeDims, heads = plan.kv_heads * plan.group;
   int block = device::block_x();
   const int part = block % parts;
