@@ -28,7 +28,7 @@ struct ShortLayout {
 // kFew: at most eight heads.
 template <class T, int kDims, bool kFew>
 DEVICE_KERNEL(kShortWaves* device::kWave)
-attend_short_kernel(Plan plan, AttendParams p) {
+attend_short_kernel(Plan plan) {
   using At = ShortLayout<kDims>;
   constexpr int kWaves = kShortWaves;
   constexpr int kThreads = kWaves * device::kWave;

@@ -321,7 +321,7 @@ template <class T, int kDims, bool kFew>
 void launch_short_kernel(const AttendParams& p, const Plan& plan, void* stream) {
   device::launch(attend_short_kernel<T, kDims, kFew>,
                  blocks(p.q.size[0] * plan.kv_heads * plan.splits), kShortWaves * device::kWave,
-                 ShortLayout<kDims>::kChunks * sizeof(Chunk), stream, plan, p);
+                 ShortLayout<kDims>::kChunks * sizeof(Chunk), stream, plan);
 }
 
 template <class T, int kMergeDims, int kPerSlice>

@@ -48,7 +48,7 @@ struct alignas(8) Pair {
 
 template <int kKeyBits, int kValueBits, bool kMany>
 class HeadsMath {
-  static constexpr int kColumns = kMany ? kManyHeads : kFewHeads;
+  static constexpr int kColumns = kMany ? kManyHeads : kSomeHeads;
   static constexpr int kWeightBytes = team_weight_bytes(kKeyBits, kMany) / kTeamTiles;
 
  public:

@@ -13,7 +13,7 @@
 
 namespace tq {
 
-inline constexpr int kHeadsDim = 256, kFewHeads = 8, kManyHeads = 12;
+inline constexpr int kHeadsDim = 256, kSomeHeads = 8, kManyHeads = 12;
 
 // Of centroid keys, by parts. Each is 16 bytes a lane and step of 32 dimensions, the registers of
 // an A operand: rows group, then group + 8, and both for the second half of the step.
@@ -58,12 +58,12 @@ DEVICE_FUNCTION void put_query_bytes(uint8_t* tile, bool many, int column, int d
     tile[part * kHeadsPart + (step * 32 + 4 * (row % 8) + p.member) * 16 + p.byte / 4 * 8 + at * 4 +
          p.byte % 4] = static_cast<uint8_t>(value);
   };
-  if (column < kFewHeads) {
+  if (column < kSomeHeads) {
     put(0, column, high);
     put(0, column + 8, middle);
     put(1, many ? column + 8 : column, low, !many);
   } else {
-    const int row = column - kFewHeads;
+    const int row = column - kSomeHeads;
     put(1, row, high);
     put(1, row + 4, middle);
     put(2, row, low);
@@ -82,10 +82,10 @@ DEVICE_FUNCTION void put_query_half(uint16_t* tile, bool many, int column, int d
   };
   if (!many)
     put(column, pair);
-  else if (column < kFewHeads)
+  else if (column < kSomeHeads)
     put(column, 2 * pair);
   else
-    put(column - kFewHeads, 2 * pair + 1), put(column - kFewHeads + 4, 2 * pair + 1);
+    put(column - kSomeHeads, 2 * pair + 1), put(column - kSomeHeads + 4, 2 * pair + 1);
 }
 
 }  // namespace tq

@@ -215,7 +215,7 @@ class HeadsStream {
     const int group = device::lane() / 4;
     put_head(slot, group, 0);
     if constexpr (kMany) {
-      if (group < 4) put_head(slot, kFewHeads + group, 1);
+      if (group < 4) put_head(slot, kSomeHeads + group, 1);
     }
   }
   DEVICE_FUNCTION void put_head(int64_t slot, int column, int c) {
@@ -261,7 +261,6 @@ class HeadsStream {
 template <int kKeyBits, int kValueBits, bool kMany>
 DEVICE_KERNEL_BLOCKS(kMostHeadsThreads, 1)
 decode_heads(StreamParams p) {
-  DEVICE_SHARED(Batch, batches, kBatches);
   DEVICE_SHARED(HeadsWave, waves, kMostTeams * kTeamWaves);
   DEVICE_SHARED(int, next_ids, device::kWave);
   DEVICE_SHARED(device::BulkBarrier, full, kMostRing);

@@ -88,20 +88,33 @@ class Stream {
         shared_ + (static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1));
     const SharedAddress lane_table = device::keep_whole(
         device::shared_address(table + (device::lane() & (kPairLanes - 1)) * kPairBytes));
-    float key_constant = p_.fp8_factor;
     if constexpr (kBulk) {
       const Ring ring(p_, slots, batches, ahead, device::shared_address(shared_ + p_.ring_at));
       if (device::wave() == 0) {
         device::sync_wave();
         ring.begin(planner, stages);
       }
-      key_constant = fill_table(table);
+      const float key_constant = fill_table(table);
       device::wait_for_previous();  // for the queries
       device::sync_block();
-      return go(ring, planner, stages, lane_table, key_constant);
+      go(ring, planner, stages, lane_table, key_constant);
+    } else {
+      take_turns(batches, planner, stages, table, lane_table);
     }
+  }
 
-    // Turn i attends to stage i and starts the copies of stage i + ring - 1.
+ private:
+  DEVICE_FUNCTION float fill_table(uint8_t* table) const {
+    if constexpr (kKeyBits == 8) return p_.fp8_factor;
+    const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
+    return p_.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
+  }
+
+  // The stages of a block by copies of all threads. Turn i attends to stage i and starts the copies
+  // of stage i + ring - 1.
+  DEVICE_FUNCTION void take_turns(Batch* batches, const Planner& planner, int stages,
+                                  uint8_t* table, SharedAddress lane_table) {
+    float key_constant = p_.fp8_factor;
     DEVICE_ROLLED
     for (int i = 1 - p_.ring; i <= stages; ++i) {
       if (i == 0) {
@@ -160,13 +173,6 @@ class Stream {
       }
     }
     device::copy_async_wait<0>();
-  }
-
- private:
-  DEVICE_FUNCTION float fill_table(uint8_t* table) const {
-    if constexpr (kKeyBits == 8) return p_.fp8_factor;
-    const float power = fill_pair_table<kKeyBits>(p_.centroids, table);
-    return p_.norm_correction ? 1e-16f * power * power : inverse_of_power(power);
   }
 
   // The stages of a block by bulk copies. All waves have tiles.

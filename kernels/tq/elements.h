@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/device.h"
+#include "device/launch.h"
 #include "toolkit/args.h"
 
 namespace tq {
