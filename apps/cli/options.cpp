@@ -57,6 +57,15 @@ void add_cases(CLI::App& app, Options& o) {
       ->group("Cases");
 }
 
+void add_judged_rows(CLI::App& app, Options& o) {
+  app.add_option("--judge-rows", o.judge_rows,
+                 "of a larger case judge only so many rows, drawn by the seed; its verdict says so "
+                 "(attend, score, topk; decode, dequant: sequences). The digest is of all")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
+      ->group("Judging");
+}
+
 void add_dumps(CLI::App& app, Options& o) {
   app.add_option("--op", o.op, "the op, where the file does not say it")
       ->type_name("OP")
@@ -372,6 +381,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       add_cases(app, o);
       add_target(app, o);
       add_judging(app, o);
+      add_judged_rows(app, o);
       add_running(app, o);
       add_sweeping(app, o);
       add_reports(app, o);
@@ -395,6 +405,7 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       app.add_flag("--roofs", o.roofs,
                    "measure the device's roofs first: rows of their own, roof_* in the others")
           ->group("Measuring");
+      add_judged_rows(app, o);
       add_running(app, o);
       add_sweeping(app, o);
       add_reports(app, o);
@@ -463,6 +474,8 @@ bool parse_options(const Tool& tool, const VerbName& verb, const std::vector<std
       (!o.op.empty() || !o.set.empty() || !o.tensor.empty() || !o.map.empty() || !o.as.empty()))
     throw BadRequest(
         "--op, --set, --tensor, --map and --as complete a dump: they need --load FILE");
+  if (o.judge_rows > 0 && !o.plant.empty())
+    throw BadRequest("--plant damages any row: --judge-rows might not look at it");
   if (!o.load.empty() && (!o.axes.empty() || !o.preset.empty()))
     throw BadRequest("--load takes the case from a dump: -a and -p do not go with it");
   return true;

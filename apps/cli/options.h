@@ -31,6 +31,7 @@ struct Options {
   std::string order;  // as typed
   // judging
   std::string plant;
+  int64_t judge_rows = 0;  // of each case; 0: all
   bool strict = false, fail_fast = false;
   double timeout_s = 300;
   bool timeout_given = false;

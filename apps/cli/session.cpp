@@ -196,6 +196,7 @@ std::string target_flags(const Options& o, const harness::Device* device,
   for (const auto& plugin : o.plugins) text += " --plugin " + shell_word(plugin);
   if (device && !implementation.empty()) text += " --impl " + shell_word(implementation);
   if (!o.plant.empty()) text += " --plant " + shell_word(o.plant);
+  if (o.judge_rows) text += fmt::format(" --judge-rows {}", o.judge_rows);
   if (o.strict) text += " --strict";
   return text;
 }

@@ -115,6 +115,7 @@ class DeviceBench {
         device_(device),
         truth_(truth),
         selection_(selection),
+        cost_(truth.card().cost(truth.made())),
         monitor_(device) {}
 
   double run() {
@@ -266,9 +267,8 @@ class DeviceBench {
 
   // Roofs, and whether the time is possible at all.
   void set_roofs(Row& row, Verdict& v, const harness::Summary& summary, Cache cache) {
-    harness::Work work{truth_.card().cost(truth_.made()), 0, dtype_of(truth_)};
-    for (const auto& [name, t] : candidates_.front().placement->results())
-      work.written_bytes += static_cast<uint64_t>(t.count()) * toolkit::bytes_of(t.dtype);
+    const harness::Work work{cost_, candidates_.front().placement->result_bytes(),
+                             dtype_of(truth_)};
     const auto standing = stand(harness::ceilings_of(target_.roofs[device_.name()]), work, cache,
                                 device_.info().l2_bytes, summary);
     if (standing.roof_gbps > 0) row.set("roof_gbps", standing.roof_gbps);
@@ -292,7 +292,7 @@ class DeviceBench {
     session_.begin(row);
     std::vector<double> empty;
     for (int i = 0; i < kEmptySamples; ++i) empty.push_back(timer.sample_empty());
-    set_times(row, summary, truth_.card().cost(truth_.made()));
+    set_times(row, summary, cost_);
     row.set("empty_us", harness::summarize(empty).median);
     // What was timed has to be right too: the same launch once more, into poisoned outputs.
     c.placement->reset();
@@ -313,6 +313,7 @@ class DeviceBench {
   const harness::Device& device_;
   const harness::Truth& truth_;
   const std::string& selection_;
+  const harness::Cost cost_;  // to count a prefill's tokens takes a while
   harness::GpuMonitor monitor_;
   std::vector<Candidate> candidates_;
   double last_median_ = 0;
@@ -372,8 +373,9 @@ double time_case(Session& session, Target& target, const harness::Case& made,
     if (session.lost_before(row)) continue;
     try {
       device.select();
-      const auto truth =
-          session.watched(row, [&] { return std::make_unique<harness::Truth>(card, made); });
+      const auto truth = session.watched(row, [&] {
+        return std::make_unique<harness::Truth>(card, made, session.options().judge_rows);
+      });
       median = session.watched(
           row, [&] { return DeviceBench(session, target, device, *truth, selection).run(); });
     } catch (const std::bad_alloc& e) {

@@ -133,7 +133,8 @@ void judge_on_devices(Session& session, Target& target, const harness::Card& car
           session.finish_row(std::move(row), without_judging(Status::skip, std::move(why)));
           continue;
         }
-        if (!truth) session.watched(row, [&] { truth.emplace(card, made); });
+        if (!truth)
+          session.watched(row, [&] { truth.emplace(card, made, session.options().judge_rows); });
         const harness::Cost cost = card.cost(made);
         row.set("bytes", cost.bytes);
         row.set("flops", cost.flops);

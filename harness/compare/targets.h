@@ -29,6 +29,7 @@ struct TargetResult {
   std::string verdict() const;  // "goal", "met", "missed by 3.1 %", "not measured"
 };
 
+// Missed ones first, the farthest before the others, then those that were not measured, then the rest as in the file.
 std::vector<TargetResult> hold_to_targets(const std::vector<Target>& targets, const std::vector<Row>& rows,
                                           const std::vector<Row>& peers);
 // "57 of 68 met, 12 of them the goal; 9 missed, 2 not measured"

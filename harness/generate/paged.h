@@ -43,11 +43,15 @@ PageTable make_page_table(const PageTableShape& shape, const Random& random);
 enum class CacheLayout { separate, halves, interleaved, head_major, padded };
 CacheLayout cache_layout(std::string_view word);
 
+// Padded pages by default; and at most, so that a cache's size stays a number. Far apart, few pages span more than 2^31
+// elements, and what is generated, judged and compared element by element stays small.
+inline constexpr int64_t kPadRows = 3, kMostPadRows = int64_t{1} << 32;
+
 struct CacheShape {
   tk_dtype dtype = TK_BF16;
   int64_t pages = 1, page_size = 64, heads = 1, dim = 64;
   CacheLayout layout = CacheLayout::separate;
-  int64_t pad_rows = 3;  // padded: unused rows behind a page
+  int64_t pad_rows = kPadRows;  // padded: unused rows behind a page
   int64_t guard = 256;   // poisoned elements before the first and behind the last page
 };
 

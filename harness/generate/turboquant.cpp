@@ -229,6 +229,7 @@ void add_cache(Case& c, const TqCodebook& book, const TqCacheShape& shape, const
   cache.heads = shape.heads;
   cache.dim = tq_slot_bytes(book.preset, book.dim) + shape.slot_pad;
   cache.layout = layout;
+  cache.pad_rows = shape.pad_rows;
   Tensor kv = make_cache(cache);
 
   int64_t vectors = 0;
@@ -264,6 +265,7 @@ std::vector<Axis> tq_cache_axes(std::initializer_list<Axis> own) {
       {"rotation", "orthogonal", "Pi: hadamard, exchanged (two rows of it), orthogonal, identity"},
       {"table", "shuffled", "physical blocks: shuffled, identity, reversed, stride0"},
       {"layout", "separate", "of the cache: separate, head_major, padded"},
+      {"pad", "3", "layout=padded: unused rows of slots behind a block"},
       {"slot_pad", "0", "bytes a slot is larger than needed"},
       {"key_scale", "1", "standard deviation of key elements"}};
   axes.insert(axes.end(), own);
@@ -293,6 +295,7 @@ TqCacheShape tq_cache_shape(const Axes& axes, const Random& random) {
   s.slot_pad = axes.integer("slot_pad", 0);
   s.order = axes.word("table", {"shuffled", "identity", "reversed", "stride0"});
   s.layout = axes.word("layout", {"separate", "head_major", "padded"});
+  s.pad_rows = axes.integer("pad", 0, kMostPadRows);
   s.key_scale = axes.number("key_scale", 0, 1e9);
   s.spare_columns = 1;
   return s;

@@ -56,6 +56,7 @@ struct TqCacheShape {
   int64_t spare_columns = 0;    // of the block table, behind the longest sequence
   std::string order = "shuffled";    // of physical pages; stride0: one sequence's pages for all, by a table of row stride 0
   std::string layout = "separate";   // separate, head_major or padded
+  int64_t pad_rows = kPadRows;       // padded: unused rows of slots behind a page
   double key_scale = 1, value_scale = 1;
 };
 // Adds kv_cache and block_table. Tokens that no sequence holds, pads and guards stay 0xFF; what stands in the table behind a

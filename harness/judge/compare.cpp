@@ -11,6 +11,7 @@
 #include "harness/judge/poison.h"
 #include "harness/tensors/numbers.h"
 #include "harness/tensors/walk.h"
+#include "reference/parallel.h"
 #include "toolkit/args.h"
 
 namespace harness {
@@ -43,13 +44,47 @@ class Comparison {
     if (row_elements_ == 0) row_elements_ = 1;
   }
 
+  // The rows of a dense result in parts on all cores, as many whole rows each as are worth it; what
+  // a part has found is added in the order of the rows.
   Verdict run() {
-    walk(actual_, [&](int64_t i, const std::byte* p) { judge(i, p); });
+    constexpr int64_t kPart = 1 << 18;
+    const int64_t rows = elements_ / row_elements_,
+                  at_once = std::max<int64_t>(1, kPart / row_elements_);
+    if (!actual_.dense() || rows <= at_once) {
+      walk(actual_, [&](int64_t i, const std::byte* p) { judge(i, p); });
+    } else {
+      std::vector<Comparison> parts(size_t((rows + at_once - 1) / at_once), *this);
+      reference::for_each_row(std::ssize(parts), [&](int64_t part) {
+        const int64_t first = part * at_once * row_elements_,
+                      last = std::min(elements_, first + at_once * row_elements_);
+        const std::byte* p = actual_.data() + first * toolkit::bytes_of(actual_.dtype);
+        for (int64_t i = first; i < last; ++i, p += toolkit::bytes_of(actual_.dtype))
+          parts[size_t(part)].judge(i, p);
+      });
+      for (const Comparison& part : parts) add(part);
+    }
     finish();
     return std::move(v_);
   }
 
  private:
+  void add(const Comparison& part) {
+    const Verdict& v = part.v_;
+    if (v.judged > 0 && (v_.judged == 0 || v.used_share > v_.used_share)) v_.bound = v.bound;
+    v_.used_share = std::max(v_.used_share, v.used_share);
+    v_.err_max_abs = std::max(v_.err_max_abs, v.err_max_abs);
+    v_.judged += v.judged;
+    v_.mismatches += v.mismatches;
+    v_.nonfinite += v.nonfinite;
+    v_.unwritten += v.unwritten;
+    if (v_.first_bad.empty()) v_.first_bad = v.first_bad;
+    unwritten_rows_ += part.unwritten_rows_;
+    all_zero_ = all_zero_ && part.all_zero_;
+    truth_zero_ = truth_zero_ && part.truth_zero_;
+    square_error_ += part.square_error_;
+    square_truth_ += part.square_truth_;
+  }
+
   void judge(int64_t i, const std::byte* p) {
     if (!truth_.judged.empty() && !truth_.judged[size_t(i)]) return;
     ++v_.judged;

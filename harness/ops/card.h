@@ -66,6 +66,10 @@ class Card {
   // False where judge() asks other oracles than the op's own (a step's stages, each about what it
   // really got): then the whole oracle, the dearest of all, is not asked at all.
   virtual bool wants_oracle() const { return true; }
+  // Inputs whose first dimension counts rows as that of every output does, a row's outputs depending
+  // on its own rows of these alone: then some rows can be judged instead of all. Empty: only the
+  // whole can.
+  virtual std::vector<std::string_view> row_inputs() const { return {}; }
   // Compares outputs (by contract name; in_place tensors too) with the oracle's. The default judges every output in
   // `actual` element by element: real within bounds, integers and bytes exactly.
   virtual Verdict judge(const Case&, const reference::Result& oracle, const TensorMap& actual) const;

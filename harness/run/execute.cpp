@@ -29,15 +29,20 @@ bool has_rows(const Card& card, const Case& made) {
   });
 }
 
-Truth::Truth(const Card& card, const Case& made)
-    : card_(card), made_(made), findings_(card.findings(made)) {
+Truth::Truth(const Card& card, const Case& made, int64_t rows)
+    : card_(card),
+      made_(made),
+      sample_(sample_rows(card, made, rows)),
+      findings_(card.findings(made)) {
   if (!card.wants_oracle()) return;
   const reference::Oracle oracle = reference::find(card.op());
   if (!oracle) throw std::logic_error(fmt::format("{} has no oracle", card.op()));
-  const HostCall host(made);
+  const HostCall host(sample_ ? sample_->made : made);
   oracle_ = oracle(toolkit::Args(card.contract(), host.call()));
-  for (const auto& text : oracle_.findings)
+  for (auto& text : oracle_.findings) {
+    if (sample_) text = with_own_rows(*sample_, text);
     if (std::ranges::find(findings_, text) == findings_.end()) findings_.push_back(text);
+  }
 }
 
 Verdict Truth::judge(const TensorMap& actual) const {
@@ -52,11 +57,30 @@ Verdict Truth::judge(const TensorMap& actual) const {
           fmt::format("{} {}", toolkit::name_of(o.dtype), toolkit::to_text(o.shape)),
           fmt::format("{} {}", toolkit::name_of(t.dtype), toolkit::to_text(t.shape)));
   }
-  Verdict verdict = card_.judge(made_, oracle_, actual);
+  Verdict verdict = sample_ ? judge_sample(actual) : card_.judge(made_, oracle_, actual);
   for (const auto& text : findings_)
     if (std::ranges::find(verdict.findings, text) == verdict.findings.end())
       verdict.findings.push_back(text);
   return verdict;
+}
+
+Verdict Truth::judge_sample(const TensorMap& actual) const {
+  Verdict v = card_.judge(sample_->made, oracle_, rows_of(*sample_, actual));
+  v.first_bad = with_own_rows(*sample_, v.first_bad);
+  v.reason = with_own_rows(*sample_, v.reason);
+  const auto add = [&](const std::string& text) {
+    v.reason += (v.reason.empty() ? "" : "; ") + text;
+  };
+  if (const Unwritten gaps = unwritten_rows(*sample_, actual); gaps.rows > 0) {
+    v.status = Status::fail;
+    v.unwritten += gaps.rows;
+    const std::string text = fmt::format("{}: unwritten={} of the other rows, the first row {}",
+                                         gaps.output, gaps.rows, gaps.first);
+    add(text);
+    if (v.first_bad.empty()) v.first_bad = text;
+  }
+  add(fmt::format("judged {} of {} rows", sample_->rows.size(), sample_->all));
+  return v;
 }
 
 void Truth::compare_expected(Verdict& verdict) const {

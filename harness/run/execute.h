@@ -9,6 +9,7 @@
 #include "harness/ops/card.h"
 #include "harness/plugins/device.h"
 #include "harness/run/placement.h"
+#include "harness/run/sample.h"
 
 namespace harness {
 
@@ -16,7 +17,9 @@ namespace harness {
 // to be checked.
 class Truth {
  public:
-  Truth(const Card& card, const Case& made);
+  // `rows` above 0: of a case with more rows only so many are judged (run/sample.h), where its op
+  // can be judged by rows; the verdict says so.
+  Truth(const Card& card, const Case& made, int64_t rows = 0);
   const Card& card() const { return card_; }
   const Case& made() const { return made_; }
   // Judges results of a kernel or a dump; findings about the input stand in it. Refuses
@@ -27,9 +30,12 @@ class Truth {
   void compare_expected(Verdict& verdict) const;
 
  private:
+  Verdict judge_sample(const TensorMap& actual) const;
+
   const Card& card_;
   const Case& made_;
-  reference::Result oracle_;
+  std::optional<RowSample> sample_;
+  reference::Result oracle_;  // of the sample where there is one
   std::vector<std::string> findings_;
 };
 

@@ -17,6 +17,9 @@ class GuardedMemory {
   uint64_t bytes() const { return bytes_; }
   void write(const void* from) const { memory_.write(kBand, from, bytes_); }
   void read(void* to) const { memory_.read(kBand, to, bytes_); }
+  void read(uint64_t offset, void* to, uint64_t bytes) const {
+    memory_.read(kBand + offset, to, bytes);
+  }
   void fill(uint8_t byte) const;
   // Where a band was written: "17 bytes before its first byte"; empty where both are whole.
   std::string damage() const;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "harness/judge/poison.h"
+#include "harness/tensors/walk.h"
 #include "reference/parallel.h"
 
 namespace harness {
@@ -131,36 +132,48 @@ TensorMap Placement::results() const {
   return results;
 }
 
+uint64_t Placement::result_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& region : regions_)
+    for (const auto& m : region.members)
+      if (m.use != Use::input) bytes += m.host->count() * toolkit::bytes_of(m.host->dtype);
+  return bytes;
+}
+
 std::string Placement::changed_input(const Region& region) const {
   const int64_t bytes = int64_t(region.last - region.first);
-  const auto now = std::make_unique_for_overwrite<std::byte[]>(size_t(bytes));
-  region.memory->read(now.get());
   const std::byte* before = region.storage->data() + region.first;
   std::vector<bool> may_change;  // a byte each; empty: none may
   for (const auto& m : region.members) {
     if (m.use == Use::input) continue;
     may_change.resize(size_t(bytes));
     const int64_t size = toolkit::bytes_of(m.host->dtype);
-    for (int64_t i = 0; i < m.host->count(); ++i) {
-      const int64_t at = m.host->element(i) - before;
-      for (int64_t b = 0; b < size; ++b) may_change[at + b] = true;
-    }
+    walk(*m.host, [&](int64_t, const std::byte* p) {
+      for (int64_t b = 0; b < size; ++b) may_change[size_t(p - before + b)] = true;
+    });
   }
-  // In parts on all cores: a cache has gigabytes.
-  constexpr int64_t kPart = 16 << 20;
-  std::atomic<int64_t> changed = bytes;  // the first byte that is found
-  reference::for_each_row((bytes + kPart - 1) / kPart, [&](int64_t part) {
-    const int64_t first = part * kPart, last = std::min(first + kPart, bytes);
-    if (std::memcmp(&now[first], &before[first], size_t(last - first)) == 0) return;
-    for (int64_t i = first; i < last; ++i) {
-      if (now[i] == before[i] || (!may_change.empty() && may_change[size_t(i)])) continue;
-      for (int64_t seen = changed; i < seen && !changed.compare_exchange_weak(seen, i);) continue;
-      return;
-    }
-  });
-  if (changed < bytes)
-    return fmt::format("changed byte {} of {}, which it may only read", changed.load(),
-                       region.names());
+  // A cache has gigabytes: piece by piece through one buffer (to touch as much memory again for the
+  // first time takes longer than the copies do), each compared on all cores.
+  constexpr int64_t kPiece = 64 << 20, kPart = 1 << 20;
+  const auto now = std::make_unique_for_overwrite<std::byte[]>(size_t(std::min(bytes, kPiece)));
+  for (int64_t begin = 0; begin < bytes; begin += kPiece) {
+    const int64_t size = std::min(kPiece, bytes - begin);
+    region.memory->read(begin, now.get(), size);
+    std::atomic<int64_t> changed = size;  // the first byte that is found
+    reference::for_each_row((size + kPart - 1) / kPart, [&](int64_t part) {
+      const int64_t first = part * kPart, last = std::min(first + kPart, size);
+      if (std::memcmp(&now[first], &before[begin + first], size_t(last - first)) == 0) return;
+      for (int64_t i = first; i < last; ++i) {
+        if (now[i] == before[begin + i]) continue;
+        if (!may_change.empty() && may_change[size_t(begin + i)]) continue;
+        for (int64_t seen = changed; i < seen && !changed.compare_exchange_weak(seen, i);) continue;
+        return;
+      }
+    });
+    if (changed < size)
+      return fmt::format("changed byte {} of {}, which it may only read", begin + changed.load(),
+                         region.names());
+  }
   return {};
 }
 

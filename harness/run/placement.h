@@ -31,8 +31,9 @@ class Placement {
     return call_;
   }  // of device pointers; the caller sets stream, flags and message
   void give_workspace(uint64_t bytes);
-  void reset() const;         // all as before the first run
-  TensorMap results() const;  // outputs and in_place tensors, in host memory
+  void reset() const;             // all as before the first run
+  TensorMap results() const;      // outputs and in_place tensors, in host memory
+  uint64_t result_bytes() const;  // of the elements that they have
   // Writes that the contract forbids, one line each: "wrote 4 bytes behind its last byte of
   // 'output'".
   std::vector<std::string> trespasses() const;

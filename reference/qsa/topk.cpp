@@ -2,9 +2,11 @@
 // Oracle of qsa.topk: sorts a whole row.
 #include "qsa/topk.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "reference/oracle.h"
+#include "reference/parallel.h"
 #include "reference/qsa/topk.h"
 #include "reference/reader.h"
 
@@ -33,14 +35,14 @@ Result topk(const toolkit::Args& a) {
   Output out;
   out.dtype = TK_I32;
   out.shape = {rows, k};
-  for (int64_t i = 0; i < rows; ++i) {
+  out.integer.resize(size_t(rows * k), -1);
+  for_each_row(rows, [&](int64_t i) {
     const int64_t v = std::min(std::max<int64_t>(visible.integer(i), 0), columns);
     std::vector<double> scores(static_cast<size_t>(v));
     for (int64_t c = 0; c < v; ++c) scores[size_t(c)] = logits.real(i, c);
-    std::vector<int64_t> best = best_columns(scores, k);
-    best.resize(size_t(k), -1);
-    out.integer.insert(out.integer.end(), best.begin(), best.end());
-  }
+    const std::vector<int64_t> best = best_columns(scores, k);
+    std::copy(best.begin(), best.end(), out.integer.begin() + i * k);
+  });
   Result result;
   result.outputs.emplace("block_indices", std::move(out));
   return result;

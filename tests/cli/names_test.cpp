@@ -122,6 +122,23 @@ TEST(Names, BadValues) {
   expect_refused("qsa-bench run expand --l2 tepid", {"--l2"});
   expect_refused("qsa-verify run expand -q -v", {"--verbose", "--quiet"});
 }
+TEST(Names, RowsToJudge) {
+  expect_refused("qsa-verify run topk --judge-rows 0", {"--judge-rows"});
+  expect_refused("qsa-verify run topk --judge-rows 2 --plant duplicate",
+                 {"--plant damages any row: --judge-rows might not look at it"});
+  const auto ran = run_tool("qsa-verify run topk store -d simt --impl portable -a rows=9 --judge-rows 2 --csv -");
+  EXPECT_EQ(ran.code, 0) << ran.all();
+  EXPECT_EQ(ran.out.find("judged 2 of 9 rows"), ran.out.rfind("judged 2 of 9 rows")) << ran.out;
+  EXPECT_TRUE(test::has(ran.out, ",pass,judged 2 of 9 rows,")) << ran.out;
+  EXPECT_TRUE(test::has(ran.out, "run qsa.topk -a rows=9 --seed 1 -d simt --impl portable --judge-rows 2")) << ran.out;
+}
+TEST(Names, StoredListsOfCasesAreCases) {
+  const auto listed = [](const std::string& file) {
+    return run_tool("qsa-verify run --dry-run --cases " TOOLKIT_SOURCE_DIR "/datasets/cases/" + file).out;
+  };
+  EXPECT_TRUE(test::has(listed("beyond-2-31.txt"), "6 cases, none was run"));
+  EXPECT_TRUE(test::has(listed("outputs-beyond-2-31.txt"), "1 cases, none was run"));
+}
 TEST(Names, SimtOptionsNeedSimt) {
   expect_refused("qsa-verify run expand --wave 64 " + test::fake("right"),
                  {"--wave is an option of simt"});

@@ -115,6 +115,10 @@ TEST(Report, TargetsSayWhatIsMetAndBySoMuchMissed) {
   EXPECT_TRUE(has(ran.out, "| four |  |  | 8.00 | 6.50 | 8.20 | sm\\_80 | **missed by 2.5 %** |")) << ran.out;
   EXPECT_TRUE(has(ran.out, "| five |  |  | 8.00 | 6.50 |  |  | not measured |")) << ran.out;
   EXPECT_TRUE(has(ran.out, "| six |  |  | 8.00 | 6.50 | 7.50 | sm\\_80 | met |")) << ran.out;
+  // What is left to do comes first.
+  EXPECT_LT(ran.out.find("| four |"), ran.out.find("| five |"));
+  EXPECT_LT(ran.out.find("| five |"), ran.out.find("| three |"));
+  EXPECT_LT(ran.out.find("| three |"), ran.out.find("| six |"));
   const auto html = run_tool("qsa-bench report " + files + " --html " + scratch("targets.html"));
   EXPECT_TRUE(has(read_file(scratch("targets.html")), "<td class=\"down\">missed by 2.5 %"));
   const auto refused = [&](const std::string& line) {
@@ -193,6 +197,19 @@ TEST(Report, ARoofThatFailedIsInTheVerdictAndInTheList) {  // once a green PASS 
   EXPECT_TRUE(has(md, "FAIL: 1 of 2 not passed"));
   EXPECT_TRUE(has(md, "- **fail** `roof.read/stream` [p on D]\n  - expected the sum\n  - `qsa-bench roofs`"));
   EXPECT_TRUE(has(md, "| D | roof unknown |"));
+}
+
+TEST(Report, ARoofThatSeveralRunsMeasuredStandsOnceWithItsHighestValue) {
+  const std::string rows =
+      "op,impl,case_id,device,run_id,l2,status,reason,time_us_median,gbps,roof_gbps,samples,repro\n"
+      "roof.read,p,roof.read/stream,D,one,cold,pass,,1,4000,,9,\n"
+      "roof.read,p,roof.read/stream,D,two,cold,pass,,1,4100,,9,\n"
+      "roof.read,p,roof.read/stream,D,three,cold,pass,,1,4050,,9,\n"
+      "roof.read,p,roof.read/stream,E,three,cold,pass,,1,3000,,9,\n";
+  const std::string md = markdown(written("runs.csv", rows));
+  EXPECT_TRUE(has(md, "| D | read/stream | measured | 4100 GB/s | measured, run two |")) << md;
+  EXPECT_TRUE(has(md, "| E | read/stream | measured | 3000 GB/s |")) << md;
+  EXPECT_EQ(count(md, "| read/stream |"), 2u) << md;
 }
 
 TEST(Report, ANoisyRoofIsARoofHereAsInTheRun) {

@@ -34,6 +34,7 @@ TEST(MeasureBeside, TimesTheCaseOfEachShapeAndNamesTheRest) {
                          "attend,decode|rows=2|ctx=512|heads=24/2,10,9\n"
                          "attend,decode|rows=2|ctx=512|heads=24/2,11,9\n"
                          "tq_decode,k8v4|B=3|ctx=40|heads=8/2|D=64,10,9\n"
+                         "tq_decode,k8v4|B=1|ctx=40|heads=8/2|D=64,10,9\n"
                          "attend,decode|rows=x|ctx=512|heads=24/2,1,1\n"
                          "other,decode|rows=2,1,2\n";
   const int status = std::system(("ASKED=" + asked + " " TOOLKIT_SOURCE_DIR
@@ -47,10 +48,11 @@ TEST(MeasureBeside, TimesTheCaseOfEachShapeAndNamesTheRest) {
   const std::string lines = read_file(asked), cases = read_file(scratch("out") + "/cases.txt");
   EXPECT_TRUE(has(cases, "qsa.attend batch=decode requests=2 ctx=512 ")) << cases;
   EXPECT_TRUE(has(cases, "tq.decode lens=40*3 heads=8 kv_heads=2")) << cases;
+  EXPECT_TRUE(has(cases, "tq.decode batch=1 ctx=40 heads=8 kv_heads=2")) << cases;  // as a target names it: timed once
   EXPECT_TRUE(has(cases, "qsa.topk rows=3 columns=8192 k=512")) << cases;  // a target's, behind a name in quotes
   EXPECT_TRUE(has(lines, "qsa-bench run --cases " + scratch("out") + "/cases.txt")) << lines;
   EXPECT_TRUE(has(lines, "tq-bench run --cases ")) << lines;
-  EXPECT_TRUE(has(lines, "--impl best --min-time 0.01")) << lines;
+  EXPECT_TRUE(has(lines, "--judge-rows 64 --impl best --min-time 0.01")) << lines;
   EXPECT_TRUE(has(lines, "qsa-bench report ")) << lines;
   EXPECT_TRUE(has(lines, "--targets " + targets)) << lines;
 }

@@ -177,6 +177,10 @@ class AttendCard final : public Card {
     return out;
   }
 
+  std::vector<std::string_view> row_inputs() const override {
+    return {"q", "logical_indices", "token_to_req"};
+  }
+
   std::string place(const Case& c, std::string_view output, int64_t linear) const override {
     const Shape& q = c.inputs.at("q").shape;
     const int64_t dim = output == "lse" ? 1 : q[2], head = linear / dim % q[1],

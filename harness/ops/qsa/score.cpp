@@ -89,6 +89,10 @@ class ScoreCard final : public Card {
     return Card::judge(c, oracle, clamped);
   }
 
+  std::vector<std::string_view> row_inputs() const override {
+    return {"q", "token_to_req", "query_positions"};
+  }
+
   std::string place(const Case& c, std::string_view output, int64_t linear) const override {
     if (output == "visible_blocks") {
       const RowView r = row_views(c)[size_t(linear)];

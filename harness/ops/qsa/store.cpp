@@ -19,6 +19,7 @@ constexpr Axis kAxes[] = {
     {"index", "i64", "i64 or i32, type of the slots"},
     {"headed", "1", "1: rows are [n,1,W], 0: [n,W]"},
     {"layout", "separate", "memory layout of the cache: separate, halves, interleaved, padded"},
+    {"pad", "3", "layout=padded: unused rows behind a page"},
     {"row_stride", "0", "elements from row to row; 0: dense"},
     {"skipped", "0", "rows with slot -1"},
     {"hostile", "none",
@@ -86,7 +87,8 @@ class StoreCard final : public Card {
                      .page_size = axes.integer("page", 1),
                      .heads = 1,
                      .dim = width,
-                     .layout = cache_layout(axes.word("layout"))};
+                     .layout = cache_layout(axes.word("layout")),
+                     .pad_rows = axes.integer("pad", 0, kMostPadRows)};
     const int64_t slots = shape.pages * shape.page_size, skipped = axes.integer("skipped");
     if (rows > slots)
       throw std::invalid_argument("qsa.store: axis rows: expected at most pages * page = " +

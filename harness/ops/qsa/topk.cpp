@@ -8,6 +8,7 @@
 
 #include "harness/judge/poison.h"
 #include "harness/ops/qsa_rows.h"
+#include "reference/parallel.h"
 
 namespace harness {
 namespace {
@@ -82,7 +83,7 @@ class TopkCard final : public Card {
       throw std::invalid_argument("qsa.topk: axis stride: expected 0 or at least columns, got " +
                                   std::to_string(stride));
     Tensor all = make_tensor(TK_F32, {rows, stride ? stride : columns});
-    fill_poison(all);
+    poison_storage(all);
     Tensor logits = view(all, 0, {rows, columns}, all.strides);
     const std::vector<int64_t> visible = axes.integers("visible", 0);
     std::vector<int64_t> lengths;
@@ -94,7 +95,7 @@ class TopkCard final : public Card {
     }
     const bool large = axes.word("behind", {"poison", "large"}) == "large";
     const int64_t winners = axes.integer("winners");
-    for (int64_t i = 0; i < rows; ++i) {
+    reference::for_each_row(rows, [&](int64_t i) {
       const Random own = random.stream("row", uint64_t(i));
       const std::vector<int64_t> order = own.shuffle(columns);
       const int64_t live = std::clamp<int64_t>(lengths[size_t(i)], 0, columns);
@@ -102,7 +103,7 @@ class TopkCard final : public Card {
         if (c < live || large)
           logits.set_real(i * columns + c,
                           c < live ? value(values, own, order[size_t(c)], columns, winners) : 1e30);
-    }
+    });
     Case c;
     c.op = op();
     c.seed = seed;
@@ -187,6 +188,8 @@ class TopkCard final : public Card {
     }
     return v;
   }
+
+  std::vector<std::string_view> row_inputs() const override { return {"logits", "visible_blocks"}; }
 
   std::string place(const Case& c, std::string_view, int64_t linear) const override {
     const int64_t k = scalar_integer(c, "k");

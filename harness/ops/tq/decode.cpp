@@ -190,6 +190,10 @@ class DecodeCard final : public Card {
   void check_data(const Case& c) const override { check_rotation(c, contract()); }
   std::vector<std::string> findings(const Case& c) const override { return cache_findings(c); }
 
+  std::vector<std::string_view> row_inputs() const override {
+    return {"query", "block_table", "seq_lens"};
+  }
+
   std::string place(const Case& c, std::string_view output, int64_t linear) const override {
     const Shape& q = c.inputs.at("query").shape;
     if (output == "lse") return place_of(linear, {{"batch", q[0]}, {"head", q[1]}});

@@ -126,6 +126,10 @@ class DequantCard final : public Card {
     return verdict;
   }
 
+  std::vector<std::string_view> row_inputs() const override {
+    return {"block_table"};
+  }
+
   std::string place(const Case& c, std::string_view, int64_t linear) const override {
     const Shape shape = output_shape(c);
     const int64_t token = linear / shape[3] % shape[2], sequence = linear / (shape[3] * shape[2] * shape[1]);

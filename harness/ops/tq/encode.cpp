@@ -26,6 +26,7 @@ constexpr Axis kAxes[] = {
     {"flavour", "e4m3fn", "of fp8 keys: e4m3fn, e4m3fnuz, e4b15"},
     {"rotation", "orthogonal", "Pi: hadamard, exchanged (two rows of it), orthogonal, identity"},
     {"layout", "separate", "of the cache: separate, head_major, padded"},
+    {"pad", "3", "layout=padded: unused rows of slots behind a block"},
     {"slot_pad", "0", "bytes a slot is larger than needed"},
     {"dtype", "f16", "of keys and values: f16, bf16, f32"},
     {"index", "i64", "of the slots: i64, i32"},
@@ -145,6 +146,7 @@ class EncodeCard final : public Card {
     shape.heads = heads;
     shape.dim = tq_slot_bytes(book.preset, book.dim) + axes.integer("slot_pad");
     shape.layout = cache_layout(axes.word("layout", {"separate", "head_major", "padded"}));
+    shape.pad_rows = axes.integer("pad", 0, kMostPadRows);
     const int64_t slots = shape.pages * shape.page_size;
     if (tokens > slots)
       throw std::invalid_argument("tq.encode: axis tokens: expected at most blocks * page = " + std::to_string(slots) +
