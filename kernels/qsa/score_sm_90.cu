@@ -145,9 +145,11 @@ score_pages_kernel(PagesParams p) {
     const uint32_t row = kRows == 1 ? 0 : group;
     const uint32_t sees = kRows == 1 ? visible : uint32_t(device::shuffle(visible, int(group % 4)));
     const bool stores = group < kRows && group >= begin && group < end;
-    // The first rounds only start copies. One loop for both: half the code.
+    // The first copy starts before the loop's code has to be here. The others but one are started by rounds that do nothing
+    // else: one loop for both is half the code.
+    put();
     DEVICE_ROLLED
-    for (int i = -kRing; i < 0 || first_step + uint32_t(i) * stride < steps; ++i) {
+    for (int i = 1 - kRing; i < 0 || first_step + uint32_t(i) * stride < steps; ++i) {
       float dot[2][4] = {};
       if (i >= 0) {
         device::bulk_wait(full + slot * kBarrierBytes, parity);
