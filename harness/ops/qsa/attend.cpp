@@ -94,7 +94,6 @@ class AttendCard final : public Card {
         {"tuned-inf-value", "hostile=inf-value requests=2 ctx=150 heads=12 kv=1 dim=256 width=131"},
         {"tuned-short-tiles", "requests=1 ctx=900 heads=6 kv=1 dim=256 width=200 page=64"},
         {"tuned-short-tiles-hostile", "hostile=all requests=1 ctx=900 heads=12 kv=1 dim=256 width=230 index=i64"},
-        {"tuned-short-tiles-inf-value", "hostile=inf-value requests=1 ctx=900 heads=12 kv=1 dim=128 width=230 dtype=f16"},
         {"no-rows", "requests=0"},
     };
   }
