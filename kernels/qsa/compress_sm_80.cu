@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.compress for groups of four and few requests, as decode has them: two trips to memory, and
-// between them as few instructions as can be, because a cold block waits for its code and its
-// parameters too. topk.md has the times.
+// qsa.compress for groups of four and up to a thousand requests, as decode has them: two trips to
+// memory, and between them as few instructions as can be, because a cold block waits for its code
+// and its parameters too. topk.md has the times.
 #include <bit>
 
 #include "device/nvidia.h"
@@ -12,6 +12,7 @@ namespace qsa {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kManyShares = 8;
 constexpr int kRatio = 4, kAxes = 3;
 
 // A column of ids, int32 or int64.
@@ -45,21 +46,32 @@ DEVICE_FUNCTION int clamped(int64_t x, int low, int high) {
   return int(x < low ? low : x > high ? high : x);
 }
 
-template <class T>
+// kShares: requests that a thread looks up for its block, so that no row waits for its request's id
+// before it asks where that begins.
+template <class T, int kShares>
 DEVICE_KERNEL(kThreads)
 compress_fours(Params p) {
-  DEVICE_SHARED(int, starts, kThreads);
-  DEVICE_SHARED(int, rings, kThreads);
+  DEVICE_SHARED(int, starts, kShares* kThreads);
+  DEVICE_SHARED(int, rings, kShares* kThreads);
   const int lane = device::thread() & ((1 << p.lanes_log2) - 1);
   const int row =
       device::block_x() * (kThreads >> p.lanes_log2) + (device::thread() >> p.lanes_log2);
-  const int here = device::min(row, p.rows - 1), r = device::thread();
-  const int64_t start = load_id(p.starts, device::min(r, p.request_count));
-  const int64_t block_of = load_id(p.table, device::min(r, p.request_count - 1));
+  const int here = device::min(row, p.rows - 1);
+  int64_t start[kShares], block_of[kShares];
+  DEVICE_UNROLL
+  for (int i = 0; i < kShares; ++i) {
+    const int r = i * kThreads + device::thread();
+    start[i] = load_id(p.starts, device::min(r, p.request_count));
+    block_of[i] = load_id(p.table, device::min(r, p.request_count - 1));
+  }
   const int64_t request = load_id(p.requests, here), end = load_id(p.positions, here),
                 slot = load_id(p.slots, here);
-  starts[r] = clamped(start, -kRatio, INT32_MAX);  // rows are compared with it
-  rings[r] = block_of >= 0 && block_of < p.blocks ? int(block_of) : -1;
+  DEVICE_UNROLL
+  for (int i = 0; i < kShares; ++i) {
+    const int r = i * kThreads + device::thread();
+    starts[r] = clamped(start[i], -kRatio, INT32_MAX);  // rows are compared with it
+    rings[r] = block_of[i] >= 0 && block_of[i] < p.blocks ? int(block_of[i]) : -1;
+  }
   device::sync_block();
   if (row >= p.rows) return;
 
@@ -142,7 +154,7 @@ void refuse(const CompressParams& p, device::Carver&) {
   need(dense_runs(p.raw_keys, 16) && dense_runs(p.ring, 16) && dense_runs(p.pooled, 16),
        "keys whose rows are contiguous and aligned to 16 bytes");
   need(p.raw_keys.size[2] <= 8 * kThreads, "keys of at most 1024 elements");
-  need(p.query_start_loc.size[0] <= kThreads, "at most 127 requests");
+  need(p.query_start_loc.size[0] <= kManyShares * kThreads, "at most 1023 requests");
   need(p.raw_keys.size[0] <= INT32_MAX - kThreads, "at most 2147483519 rows");
   need(p.ring.size[0] <= INT32_MAX && p.ring.size[1] <= INT32_MAX, "fewer ring rows");
 }
@@ -192,10 +204,11 @@ void launch_tuned(const CompressParams& c, device::Carver& nothing, void* stream
   const Params p = params(c);
   const int rows_here = kThreads >> p.lanes_log2;
   const device::Grid grid = blocks((int64_t{p.rows} + rows_here - 1) / rows_here);
-  if (c.raw_keys.dtype == TK_BF16)
-    device::launch(compress_fours<bf16>, grid, kThreads, 0, stream, p);
-  else
-    device::launch(compress_fours<f16>, grid, kThreads, 0, stream, p);
+  const bool few = p.request_count < kThreads;
+  const auto kernel = c.raw_keys.dtype == TK_BF16
+                          ? (few ? compress_fours<bf16, 1> : compress_fours<bf16, kManyShares>)
+                          : (few ? compress_fours<f16, 1> : compress_fours<f16, kManyShares>);
+  device::launch(kernel, grid, kThreads, 0, stream, p);
 }
 
 struct CompressTuned {

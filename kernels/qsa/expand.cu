@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.expand: one block a row; the threads stride over the columns. Few rows take large blocks, for
-// a row's columns are loads that wait for each other otherwise.
+// qsa.expand: one block a row; the threads stride over the columns.
+#include <algorithm>
+
 #include "qsa/expand.h"
 #include "qsa/expansion.h"
 #include "qsa/launches.h"
@@ -8,14 +9,30 @@
 namespace qsa {
 namespace {
 
-constexpr int kThreads = 256, kMaxThreads = 1024;
+constexpr int kMaxThreads = 1024;
+constexpr int kAhead = 4;  // columns of a thread
 
+// The blocks are loaded before it is known which of them count, because a row is a chain of loads
+// otherwise: request, length, block.
 template <class Index>
 DEVICE_KERNEL(kMaxThreads)
 expand_kernel(ExpandParams p) {
   const int64_t row = device::block_x();
-  write_tokens<Index>(p, row, expansion_of(p, row), p.blocks.size[1],
-                      [&](Index i) { return load_index(p.blocks, row, i); });
+  const Index blocks = Index(p.blocks.size[1]), width = Index(p.indices.size[1]);
+  const auto load = [&](Index i) { return i < blocks ? load_index(p.blocks, row, i) : -1; };
+  int64_t ahead[kAhead];
+  DEVICE_UNROLL
+  for (int i = 0; i < kAhead; ++i)
+    ahead[i] = load(RowTokens<Index>::block_of(p, Index(device::thread() + i * device::threads())));
+
+  const Expansion expansion = expansion_of(p, row);
+  const RowTokens<Index> tokens(p, expansion, row, p.blocks.size[1]);
+  Index column = Index(device::thread());
+  DEVICE_UNROLL
+  for (int i = 0; i < kAhead; ++i, column += Index(device::threads()))
+    if (column < width) tokens.write(column, [&](Index) { return ahead[i]; });
+  DEVICE_ROLLED
+  for (; column < width; column += Index(device::threads())) tokens.write(column, load);
 }
 
 struct Expand {
@@ -37,13 +54,20 @@ DEVICE_OP(Expand)
 
 }  // namespace
 
+ExpandParams with_divider(ExpandParams p) {
+  // No row has as many tokens as the largest divisor, and none that is larger divides another.
+  p.by_ratio = Divider(uint32_t(std::min(p.ratio, int64_t{1} << 31)));
+  return p;
+}
+
 void launch_expand(const ExpandParams& p, void* stream) {
-  const int64_t rows = p.blocks.size[0];
+  const int64_t rows = p.blocks.size[0], width = p.indices.size[1];
   if (rows == 0) return;
-  const int threads = rows <= device::multiprocessors() ? kMaxThreads : kThreads;
-  const auto kernel =
-      p.indices.size[1] <= INT32_MAX ? expand_kernel<uint32_t> : expand_kernel<uint64_t>;
-  device::launch(kernel, blocks(rows), threads, 0, stream, p);
+  const int64_t waves = (width + device::kWave - 1) / device::kWave;
+  const int threads =
+      int(std::min<int64_t>(kMaxThreads, std::max<int64_t>(1, waves) * device::kWave));
+  const auto kernel = width <= INT32_MAX ? expand_kernel<uint32_t> : expand_kernel<uint64_t>;
+  device::launch(kernel, blocks(rows), threads, 0, stream, with_divider(p));
 }
 
 }  // namespace qsa

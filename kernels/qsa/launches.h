@@ -11,14 +11,15 @@
 #include "device/launch.h"
 #include "device/op.h"
 #include "qsa/common.h"
+#include "qsa/divider.h"
 #include "toolkit/dtype.h"
 
 namespace qsa {
 
 // A tuned kernel beside an op's portable one. Its file (attend_sm_80.cu) fills this while the
 // plugin is loaded; a build without that file leaves it empty. Both functions throw
-// device::Unsupported, before anything is launched, for calls that the kernel does not serve. Each is
-// defined beside the portable kernel.
+// device::Unsupported, before anything is launched, for calls that the kernel does not serve. Each
+// is defined beside the portable kernel.
 template <class Params>
 struct Launch {
   void (*plan)(const Params& p, device::Carver& carver);
@@ -66,7 +67,7 @@ struct ScoreParams {
   bool fill;  // write -inf beyond the visible columns; select reads only what is visible
 };
 ScoreParams score_params(const toolkit::Args& args);
-void launch_score(const ScoreParams& p, void* stream);  // by a tuned kernel where one serves p
+void launch_score(const ScoreParams& p, void* stream);   // by a tuned kernel where one serves p
 extern Launch<ScoreParams> tuned_score, score_of_pages;  // score_of_pages is asked first
 
 struct TopkParams {
@@ -84,8 +85,10 @@ struct ExpandParams {
   Tensor<1> positions, lengths, token_to_req;
   Tensor<2> indices;  // [R,K*ratio+ratio-1]
   int64_t ratio;
+  Divider by_ratio{1};  // set by the launch
 };
 void launch_expand(const ExpandParams& p, void* stream);
+ExpandParams with_divider(ExpandParams p);  // for whoever writes a row's tokens
 
 // Both in one launch, where can_expand says so. expand.blocks is not looked at.
 bool can_expand(int64_t k, const ExpandParams& expand);
@@ -106,8 +109,8 @@ struct AttendParams {
   Tensor<2> tokens;            // [R,T]
   Tensor<2> block_table;       // [N,W]
   Tensor<1> token_to_req;
-  Tensor<3> output;  // [R,Hq,D]
-  Tensor<2> lse;     // [R,Hq], written where its data is not null
+  Tensor<3> output;       // [R,Hq,D]
+  Tensor<2> lse;          // [R,Hq], written where its data is not null
   const uint8_t* served;  // [R,Hkv], or null: not 0 where the output has been written already
 };
 // Takes its partial results from the carver; with a null base it only counts. Throws

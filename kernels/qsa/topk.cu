@@ -459,7 +459,7 @@ bool can_expand(int64_t k, const ExpandParams& expand) {
 }
 void launch_topk_expand(const TopkParams& p, const ExpandParams& expand, device::Carver& carver,
                         void* stream) {
-  launch(p, expand, carver, stream);
+  launch(p, with_divider(expand), carver, stream);
 }
 
 }  // namespace qsa

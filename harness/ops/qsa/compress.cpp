@@ -74,6 +74,7 @@ class CompressCard final : public Card {
         {"f32-i32", "dtype=f32 dim=40 index=i32 batch=speculative"},
         {"every-row-live", "slots=all batch=speculative ctx=33 dim=48"},
         {"many-requests", "requests=150 dim=16 ctx=60 slots=all"},
+        {"many-requests-f16", "requests=1023 dtype=f16 dim=8 ctx=9 slots=all"},
         {"wide-table", "table_columns=3 requests=3 slots=all dim=32"},
         {"ring-invalid", "hostile=ring slots=all batch=speculative positions=mrope rope=1 dim=32"},
         {"hostile", "hostile=all slots=all batch=mixed requests=5 rows=6 ctx=40 padding=2 dim=32"},
