@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.expand: one block a row; the threads stride over the columns.
+// qsa.expand: one block a row; a thread has the tokens of a block.
 #include <algorithm>
 
 #include "qsa/expand.h"
@@ -10,29 +10,22 @@ namespace qsa {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int kAhead = 4;  // columns of a thread
 
-// The blocks are loaded before it is known which of them count, because a row is a chain of loads
-// otherwise: request, length, block.
+// A thread's first block is loaded before it is known whether it counts: request, length and block
+// would be a chain of loads otherwise.
 template <class Index>
 DEVICE_KERNEL(kMaxThreads)
 expand_kernel(ExpandParams p) {
-  const int64_t row = device::block_x();
-  const Index blocks = Index(p.blocks.size[1]), width = Index(p.indices.size[1]);
-  const auto load = [&](Index i) { return i < blocks ? load_index(p.blocks, row, i) : -1; };
-  int64_t ahead[kAhead];
-  DEVICE_UNROLL
-  for (int i = 0; i < kAhead; ++i)
-    ahead[i] = load(RowTokens<Index>::block_of(p, Index(device::thread() + i * device::threads())));
-
-  const Expansion expansion = expansion_of(p, row);
-  const RowTokens<Index> tokens(p, expansion, row, p.blocks.size[1]);
-  Index column = Index(device::thread());
-  DEVICE_UNROLL
-  for (int i = 0; i < kAhead; ++i, column += Index(device::threads()))
-    if (column < width) tokens.write(column, [&](Index) { return ahead[i]; });
-  DEVICE_ROLLED
-  for (; column < width; column += Index(device::threads())) tokens.write(column, load);
+  const int64_t row = device::block_x(), k = p.blocks.size[1];
+  const auto load = [&](Index i) { return int64_t(i) < k ? load_index(p.blocks, row, i) : -1; };
+  Index i = Index(device::thread());
+  int64_t block = load(i);
+  const Expansion e = expansion_of(p, row);
+  while (int64_t(i) <= k) {
+    write_group(p, row, e, k, i, block);
+    i += Index(device::threads());
+    block = load(i);
+  }
 }
 
 struct Expand {
@@ -61,12 +54,12 @@ ExpandParams with_divider(ExpandParams p) {
 }
 
 void launch_expand(const ExpandParams& p, void* stream) {
-  const int64_t rows = p.blocks.size[0], width = p.indices.size[1];
+  const int64_t rows = p.blocks.size[0];
   if (rows == 0) return;
-  const int64_t waves = (width + device::kWave - 1) / device::kWave;
-  const int threads =
-      int(std::min<int64_t>(kMaxThreads, std::max<int64_t>(1, waves) * device::kWave));
-  const auto kernel = width <= INT32_MAX ? expand_kernel<uint32_t> : expand_kernel<uint64_t>;
+  const int64_t groups = p.blocks.size[1] + 1, waves = (groups + device::kWave - 1) / device::kWave;
+  const int threads = int(std::min<int64_t>(kMaxThreads, waves * device::kWave));
+  const auto kernel =
+      p.indices.size[1] <= INT32_MAX ? expand_kernel<uint32_t> : expand_kernel<uint64_t>;
   device::launch(kernel, blocks(rows), threads, 0, stream, with_divider(p));
 }
 

@@ -23,55 +23,45 @@ DEVICE_FUNCTION int64_t groups_of(const ExpandParams& p, int64_t tokens) {
 
 DEVICE_FUNCTION Expansion expansion_of(const ExpandParams& p, int64_t row) {
   const int64_t seen = tokens_through(load_index(p.positions, row));
-  const int64_t length = length_of(p.lengths, load_index(p.token_to_req, row));
+  // In decode the request mostly has the row's number, so that length does not wait for the
+  // request.
+  const int64_t guess = row < p.lengths.size[0] ? load_index(p.lengths, row) : 0;
+  const int64_t request = load_index(p.token_to_req, row);
+  const int64_t length = request == row ? guess : length_of(p.lengths, request);
   const int64_t closed = groups_of(p, seen);
   return {smaller(closed, groups_of(p, length)), closed, seen - closed * p.ratio, length};
 }
 
-// The columns of a row. Index is unsigned and holds the width; of 32 bits, the width is below 2^31.
+// The columns of the i-th block, or of what stands there: `block` is any value, and of no meaning
+// for i >= k. Index is unsigned and holds the width.
 template <class Index>
-struct RowTokens {
-  const ExpandParams& p;
-  const Expansion& e;
-  int64_t row;
-  Index from_blocks;  // columns
-
-  DEVICE_FUNCTION RowTokens(const ExpandParams& params, const Expansion& expansion, int64_t at,
-                            int64_t k)
-      : p(params), e(expansion), row(at), from_blocks(Index(smaller(e.full, k)) * Index(p.ratio)) {}
-
-  DEVICE_FUNCTION static Index block_of(const ExpandParams& p, Index column) {
-    if constexpr (sizeof(Index) == 4)
-      return p.by_ratio(column);
-    else
-      return column / Index(p.ratio);
+DEVICE_FUNCTION void write_group(const ExpandParams& p, int64_t row, const Expansion& e, int64_t k,
+                                 Index i, int64_t block) {
+  const int64_t chosen = smaller(e.full, k);
+  int64_t first = 0, count = 0;  // tokens
+  if (int64_t(i) < chosen) {
+    // A block at or beyond the length holds no token of it, and its product with the ratio might
+    // not fit.
+    if (block >= 0 && block < e.length) first = block * p.ratio, count = p.ratio;
+  } else if (int64_t(i) == chosen) {
+    first = e.closed * p.ratio, count = e.tail;
   }
-  // block(i): the i-th of k blocks, any value; asked for i < k alone.
-  template <class Block>
-  DEVICE_FUNCTION void write(Index column, const Block& block) const {
-    int64_t token = -1;
-    if (column < from_blocks) {
-      // A block at or beyond the length holds no token of it, and its product with the ratio might
-      // not fit.
-      const Index i = block_of(p, column);
-      const int64_t b = block(i);
-      if (b >= 0 && b < e.length) token = b * p.ratio + int64_t(column - i * Index(p.ratio));
-    } else if (int64_t(column - from_blocks) < e.tail) {
-      token = e.closed * p.ratio + int64_t(column - from_blocks);
-    }
-    *element<int32_t>(p.indices, row, int64_t(column)) = token < e.length ? int32_t(token) : -1;
-  }
-};
+  count = smaller(count, e.length - first);
+  const Index ratio = Index(p.ratio), column = i * ratio;
+  int32_t* const to = element<int32_t>(p.indices, row, int64_t(column));
+  const Index columns = Index(smaller(p.ratio, p.indices.size[1] - int64_t(column)));
+  DEVICE_ROLLED
+  for (Index o = 0; o < columns; ++o)
+    to[int64_t(o) * p.indices.stride[1]] = int64_t(o) < count ? int32_t(first + int64_t(o)) : -1;
+}
 
-// By all threads of the block; block(i) as above.
+// By all threads of the block. block(i): the i-th of k blocks.
 template <class Index, class Block>
 DEVICE_FUNCTION void write_tokens(const ExpandParams& p, int64_t row, const Expansion& e, int64_t k,
                                   const Block& block) {
-  const RowTokens<Index> tokens(p, e, row, k);
   DEVICE_ROLLED
-  for (Index j = Index(device::thread()); j < Index(p.indices.size[1]);
-       j += Index(device::threads()))
-    tokens.write(j, block);
+  for (Index i = Index(device::thread()); i <= Index(k); i += Index(device::threads()))
+    write_group(p, row, e, k, i, int64_t(i) < k ? block(i) : -1);
 }
 
 }  // namespace qsa
