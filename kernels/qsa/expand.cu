@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsa.expand: one block a row; a thread has the tokens of a block.
+// qsa.expand: one block a row; a lane has a block of tokens.
 #include <algorithm>
 
 #include "qsa/expand.h"
@@ -21,8 +21,8 @@ expand_kernel(ExpandParams p) {
   Index i = Index(device::thread());
   int64_t block = load(i);
   const Expansion e = expansion_of(p, row);
-  while (int64_t(i) <= k) {
-    write_group(p, row, e, k, i, block);
+  while (int64_t(i - Index(device::lane())) <= k) {
+    write_groups(p, row, e, k, i, block);
     i += Index(device::threads());
     block = load(i);
   }

@@ -32,11 +32,12 @@ DEVICE_FUNCTION Expansion expansion_of(const ExpandParams& p, int64_t row) {
   return {smaller(closed, groups_of(p, length)), closed, seen - closed * p.ratio, length};
 }
 
-// The columns of the i-th block, or of what stands there: `block` is any value, and of no meaning
-// for i >= k. Index is unsigned and holds the width.
+// By all lanes of a wave: the columns of their blocks. A lane's is the i-th; `block` is any value,
+// and of no meaning for i >= k. Lanes write neighbouring columns: each its own block's would take
+// `ratio` times the stores of sectors. Index is unsigned and holds the width.
 template <class Index>
-DEVICE_FUNCTION void write_group(const ExpandParams& p, int64_t row, const Expansion& e, int64_t k,
-                                 Index i, int64_t block) {
+DEVICE_FUNCTION void write_groups(const ExpandParams& p, int64_t row, const Expansion& e, int64_t k,
+                                  Index i, int64_t block) {
   const int64_t chosen = smaller(e.full, k);
   int64_t first = 0, count = 0;  // tokens
   if (int64_t(i) < chosen) {
@@ -46,13 +47,19 @@ DEVICE_FUNCTION void write_group(const ExpandParams& p, int64_t row, const Expan
   } else if (int64_t(i) == chosen) {
     first = e.closed * p.ratio, count = e.tail;
   }
-  count = smaller(count, e.length - first);
-  const Index ratio = Index(p.ratio), column = i * ratio;
-  int32_t* const to = element<int32_t>(p.indices, row, int64_t(column));
-  const Index columns = Index(smaller(p.ratio, p.indices.size[1] - int64_t(column)));
+  const int32_t token = int32_t(first), live = int32_t(larger(smaller(count, e.length - first), 0));
+  const int64_t column = int64_t(i - Index(device::lane())) * p.ratio;  // of the wave
+  const int64_t columns = smaller(p.ratio * device::kWave, p.indices.size[1] - column);
   DEVICE_ROLLED
-  for (Index o = 0; o < columns; ++o)
-    to[int64_t(o) * p.indices.stride[1]] = int64_t(o) < count ? int32_t(first + int64_t(o)) : -1;
+  for (int64_t from = 0; from < columns; from += device::kWave) {
+    const Index at = Index(from) + Index(device::lane());
+    const Index group = sizeof(Index) == 4 ? p.by_ratio(uint32_t(at)) : at / Index(p.ratio);
+    const int of = int(smaller(group, device::kWave - 1));
+    const int32_t o = int32_t(at - group * Index(p.ratio));
+    const int32_t begin = device::shuffle(token, of), exist = device::shuffle(live, of);
+    if (int64_t(at) < columns)
+      *element<int32_t>(p.indices, row, column + int64_t(at)) = o < exist ? begin + o : -1;
+  }
 }
 
 // By all threads of the block. block(i): the i-th of k blocks.
@@ -60,8 +67,9 @@ template <class Index, class Block>
 DEVICE_FUNCTION void write_tokens(const ExpandParams& p, int64_t row, const Expansion& e, int64_t k,
                                   const Block& block) {
   DEVICE_ROLLED
-  for (Index i = Index(device::thread()); i <= Index(k); i += Index(device::threads()))
-    write_group(p, row, e, k, i, int64_t(i) < k ? block(i) : -1);
+  for (Index i = Index(device::thread()); int64_t(i - Index(device::lane())) <= k;
+       i += Index(device::threads()))
+    write_groups(p, row, e, k, i, int64_t(i) < k ? block(i) : -1);
 }
 
 }  // namespace qsa

@@ -22,7 +22,7 @@ class Few {
   using Math = TileMath<kKeyBits, kValueBits, kDim, kPacked>;
   using State = typename Math::State;
   using Queries = FewQueries<kKeyBits, kDim, kColumns>;
-  static_assert(kKeyBits == 8 || Queries::kRowsBytes <= kFewTurnTiles * At::kTileBytes);
+  static_assert(kKeyBits == 8 || Queries::kRowsBytes + At::kLine <= kFewTurnTiles * At::kTileBytes);
   static constexpr int kHeadWaves = kDim / device::kWave;  // that merge a head
 
  public:
@@ -130,12 +130,18 @@ class Few {
                                           device::waves() * At::kEntriesBytes +
                                           device::wave() * At::kSegmentBytes);
   }
-  DEVICE_FUNCTION uint8_t* rows() const {  // of Pi; they lie where the second turn will
-    return ring() + kFewTurnTiles * At::kTileBytes;
+  // Of Pi; they lie where the second turn will, behind what the first turn's tiles are shifted by.
+  DEVICE_FUNCTION uint8_t* rows() const {
+    return ring() + kFewTurnTiles * At::kTileBytes + At::kLine;
   }
   // What lies of a head's begin in a tile beyond a unit of 16 bytes.
   DEVICE_FUNCTION int remainder(int kv_head) const {
     return static_cast<int>(p_.kv_head_offset(kv_head) & 15);
+  }
+
+  // Of the tiles of a ring.
+  DEVICE_FUNCTION int shift(int kv_head) const {
+    return static_cast<int>(p_.kv_head_offset(kv_head)) & At::kShift;
   }
 
   // Where the units lie that a lane copies, from a tile's begin in the cache; all tiles alike.
@@ -177,7 +183,8 @@ class Few {
     const uint32_t* const sources =
         reinterpret_cast<const uint32_t*>(shared_ + At::kSources) + lane;
     const int own_at =
-        At::kEven ? lane / At::kCopied * At::kPitch + lane % At::kCopied * 16 : lane * 16;
+        shift(device::block_x()) +
+        (At::kEven ? lane / At::kCopied * At::kPitch + lane % At::kCopied * 16 : lane * 16);
     SharedAddress to =
         device::shared_address(ring() + turn % kFewRing * kFewTurnTiles * At::kTileBytes + own_at);
     FewEntry entry[kFewTurnTiles];
@@ -242,7 +249,7 @@ class Few {
     load_queries(shared_ + At::kQueries);
     math_.place(p_.stream, 0, [&](int token) {
       const int at = token * p_.token_stride + remainder(unit.kv_head);
-      return static_cast<uint32_t>(token * At::kPitch + at % 16);
+      return static_cast<uint32_t>(shift(unit.kv_head) + token * At::kPitch + at % 16);
     });
     state_.clear();
     // Turn i attends to turn i's tiles and starts the copies of turn i + kFewRing.
@@ -347,7 +354,9 @@ class Few {
       state_.sum[c] += device::shuffle_xor(state_.sum[c], mask);
       state_.zero[c] += device::shuffle_xor(state_.zero[c], mask);
     }
-    float* const own = reinterpret_cast<float*>(ring());
+    // Results begin where tiles may: before that, the last copies of the wave before may come to
+    // lie.
+    float* const own = reinterpret_cast<float*>(ring() + At::kShift);
     const float inverse_unit = inverse_of_power(state_.unit);
     // Fields 8 half ... 8 half + 7 of a lane are dimensions end to end. Of two tiles each lane adds
     // up one half.
@@ -388,7 +397,8 @@ class Few {
     for (int item = wave; item < unit.heads * kHeadWaves; item += device::waves()) {
       const int head = item / kHeadWaves, d = item % kHeadWaves * device::kWave + lane;
       const FewMean mean = average_waves<At::kRingBytes>(
-          of_waves_ + head, shared_ + At::rings(device::waves()) + (head * At::kOutPitch + d) * 4);
+          of_waves_ + head,
+          shared_ + At::rings(device::waves()) + At::kShift + (head * At::kOutPitch + d) * 4);
       if (all) {
         store_mean(p_, s.row, unit.first_head + head, d, mean);
       } else {

@@ -129,14 +129,20 @@ struct FewLayout {
   static_assert(sizeof(FewSegment) <= kSegmentBytes);
   static constexpr int kRingBytes = kFewRing * kFewTurnTiles * kTileBytes;  // of a wave
 
+  // Copies of 16 bytes fetch every 32 of the cache twice if they come to lie differently within
+  // 32 in shared memory: rings begin at a line or kShift behind it, as the KV head's units do.
+  static constexpr int kLine = 128, kShift = 16;
+  static_assert(kRingBytes % kLine == 0);
+
   static constexpr int kOutPitch = kDim + 8;  // floats of a head, when waves' results meet
-  static_assert(kOutPitch * kColumns * 4 <= kRingBytes);
+  static_assert(kShift + kOutPitch * kColumns * 4 <= kRingBytes);
 
   static constexpr int rings(int waves) {
-    return kEntriesAt + waves * (kEntriesBytes + kSegmentBytes);
+    return (kEntriesAt + waves * (kEntriesBytes + kSegmentBytes) + kLine - 1) / kLine * kLine;
   }
   static constexpr int bytes(int waves) {
-    return rings(waves) + waves * kRingBytes + pair_table_alignment(kKeyBits) - 16;
+    const int alignment = pair_table_alignment(kKeyBits) - 16;
+    return rings(waves) + waves * kRingBytes + kShift + alignment;
   }
 };
 
