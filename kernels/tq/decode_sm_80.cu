@@ -114,7 +114,12 @@ struct DecodeSm80 {
     q.scale = static_cast<float>(a.real("scale")) * 1.44269504088896341f;  // scores in base 2
     q.fragments = w.fragments;
     q.gains = w.gains;
-    const device::Grid query_grid{(plan.rows + kQueryRows - 1) / kQueryRows,
+    q.by_columns = qsa::Divider(static_cast<uint32_t>(plan.columns));
+    q.by_tiles = qsa::Divider(static_cast<uint32_t>(plan.tiles));
+    q.by_kv_heads = qsa::Divider(static_cast<uint32_t>(plan.kv_heads));
+    q.whole_pi = q.rotate && q.pi.stride[1] == 1 && q.pi.stride[0] % 4 == 0 && !unaligned("Pi", 16);
+    const int rows_at_once = query_rows(plan.head_dim);
+    const device::Grid query_grid{(plan.rows + rows_at_once - 1) / rows_at_once,
                                   plan.head_dim / query_outputs(plan.head_dim), 1};
     with_dim(plan.head_dim, [&](auto dim) {
       device::launch(prepare_queries<dim()>, query_grid, kQueryThreads,
@@ -173,17 +178,16 @@ struct DecodeSm80 {
     m.lse = strided<2>(a.tensor("lse"));
     m.heads = plan.query_heads;
     m.sets = plan.sets;
+    m.by_heads = qsa::Divider(static_cast<uint32_t>(plan.query_heads));
+    // A block a head where that still is one round of blocks, and keeps its waves busy.
     const int64_t items = int64_t{plan.batch} * plan.query_heads;
-    const bool shared = plan.parts >= 8 * plan.batch && (plan.heads || 2 * items <= plan.parts);
+    const bool shared = items <= 4 * device::multiprocessors() &&
+                        int64_t{plan.parts} * plan.sets >= kMergeWaves * plan.batch;
     with_dim(plan.head_dim, [&](auto dim) {
-      if (shared)
-        device::launch_overlapping(merge_partials<dim(), true>,
-                                   device::Grid{items, dim_chunks(dim()), 1}, kMergeThreads, 0,
-                                   call.stream, m);
-      else
-        device::launch_overlapping(merge_partials<dim(), false>,
-                                   device::Grid{(items + kMergeWaves - 1) / kMergeWaves, 1, 1},
-                                   kMergeThreads, 0, call.stream, m);
+      const device::Grid merge_grid{shared ? items : (items + kMergeWaves - 1) / kMergeWaves, 1, 1};
+      device::launch_overlapping(
+          shared ? merge_partials<dim(), true> : merge_partials<dim(), false>, merge_grid,
+          kMergeThreads, 0, call.stream, m);
     });
   }
 };
