@@ -70,22 +70,22 @@ merge_partials(PartialMergeParams p) {
     const int of_part = p.sets == 1 ? i : i / 2, set = i - of_part * p.sets;  // at most 2
     const int part =
         parts == 1 ? 2 * p.schedule.parts + row : 2 * (first + of_part) + (of_part == 0);
-    return int64_t{part * p.sets + set} * p.heads + head;
+    return static_cast<uint32_t>(part * p.sets + set) * static_cast<uint32_t>(p.heads) +
+           static_cast<uint32_t>(head);
   };
   Own own;
   const auto load = [&](int from) {
     DEVICE_UNROLL
     for (int a = 0; a < Own::kAhead; ++a) {
       const int i = from + a * kHeadWaves;
-      own.lse[a] = -device::infinity();
-      if (i >= count) continue;
-      const int64_t at = slot(i);
+      if (i >= count) break;
+      const uint32_t at = slot(i);
       own.lse[a] = p.partial_lse[at];
       DEVICE_UNROLL
       for (int q = 0; q < kQuads; ++q)
         if (const int quad = lane + q * device::kWave; quad < kDim / 4)
-          own.x[a][q] =
-              *reinterpret_cast<const typename Own::Quad*>(p.partial + at * kDim + 4 * quad);
+          own.x[a][q] = *reinterpret_cast<const typename Own::Quad*>(
+              p.partial + uint64_t{at} * kDim + 4 * quad);
     }
   };
 
@@ -107,8 +107,9 @@ merge_partials(PartialMergeParams p) {
     if (i != member) load(i);
     DEVICE_UNROLL
     for (int a = 0; a < Own::kAhead; ++a) {
-      if (own.lse[a] == -device::infinity()) continue;  // also where there is no result
-      const float weight = device::exp(own.lse[a] - most);
+      if (i + a * kHeadWaves >= count) break;
+      if (own.lse[a] == -device::infinity()) continue;  // what stands beside it means nothing
+      const float weight = device::exp2_fast((own.lse[a] - most) * 1.44269504f);
       total += weight;
       DEVICE_UNROLL
       for (int q = 0; q < kQuads; ++q) DEVICE_UNROLL

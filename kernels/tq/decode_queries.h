@@ -4,8 +4,8 @@
 // of the largest element is lost. Up to 4 heads share one fragment, the left-over parts in columns
 // 4 ... 7; more heads have a fragment for each part. For decode_heads.h: in that file's own form.
 //
-// A block makes kOutputs dimensions of kRows columns, a thread up to two of each. All columns of a
-// fragment are written: those without a head are zero.
+// A block makes kOutputs dimensions of kRows columns, a thread up to two of each. All columns of
+// a fragment are written: those without a head are zero.
 #pragma once
 
 #include "tq/decode_heads_queries.h"

@@ -21,6 +21,7 @@ struct Tokens {
   Rows key;                   // without norm
   Eigen::VectorXd gain;       // norm / centroid norm: score = gain * (q . key) * scale
   Rows value, value_size;     // and |code * scale| + |zero|, which a kernel may sum apart
+  Eigen::VectorXd step;       // |scale|: from a value code to the next
   bool finite_values = true;
   int64_t count() const { return int64_t(token.size()); }
 };
@@ -38,11 +39,13 @@ Tokens live_tokens(const toolkit::Args& a, const Cache& cache, int64_t b, int64_
   t.value.resize(t.count(), dim);
   t.value_size.resize(t.count(), dim);
   t.gain.resize(t.count());
+  t.step.resize(t.count());
   for (int64_t i = 0; i < t.count(); ++i) {
     const int64_t n = t.token[i];
     const Slot slot = cache.slot(table.integer(b, n / cache.page()), n % cache.page(), kv_head);
     t.gain[i] = cache.norm(slot) / cache.centroid_norm(slot);
     const double value_scale = cache.value_scale(slot), zero = cache.value_zero(slot);
+    t.step[i] = std::fabs(value_scale);
     for (int64_t d = 0; d < dim; ++d) {
       const double step = cache.value_code(slot, d) * value_scale;
       t.key(i, d) = cache.key(slot, d);
@@ -66,6 +69,7 @@ struct Head {
 
 struct Bounds {
   double dot, weighted_sum;  // relative to the sums of magnitudes
+  double code;               // of a value code, relative to its step
 };
 
 void leave_out(Output& out, int64_t first, int64_t count) { std::fill_n(out.judged.begin() + first, count, uint8_t{0}); }
@@ -128,8 +132,10 @@ void attend(const Head& at, const Query& q, const Tokens& tokens, const Cache& c
   const Eigen::VectorXd mean_size = tokens.value_size.transpose() * share / low;
   const Eigen::VectorXd moves =
       (tokens.value.rowwise() - mean.transpose()).cwiseAbs().transpose() * moved / low;
+  const double of_codes = relative.code * tokens.step.dot(share) / low;
   for (int64_t d = 0; d < dim; ++d)
-    place(output, at.index * dim + d, mean[d], moves[d] + adding * (mean_size[d] + std::fabs(mean[d]) * sum / low));
+    place(output, at.index * dim + d, mean[d],
+          moves[d] + of_codes + adding * (mean_size[d] + std::fabs(mean[d]) * sum / low));
 }
 
 // Tokens whose weighted values a kernel may add up one after the other on tensor cores before it merges parts. More would
@@ -155,7 +161,8 @@ void decode_all(const toolkit::Args& a, Output& output, Output& lse, Findings fi
     const Tokens tokens = live_tokens(a, cache, b, kv_head);
     const Bounds relative{on_tensor_cores(dim),
                           std::max(accumulation(tokens.count(), batch * heads * dim),
-                                   on_tensor_cores(std::min(tokens.count(), kChain)))};
+                                   on_tensor_cores(std::min(tokens.count(), kChain))),
+                          a.tensor("query").dtype() == TK_F32 ? 0 : kDenormalCode};
     Findings of_part(found[size_t(part)], std::numeric_limits<int64_t>::max());
     for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
       Query q{Eigen::VectorXd(dim), Eigen::VectorXd::Zero(dim)};

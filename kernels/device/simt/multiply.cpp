@@ -45,16 +45,28 @@ void multiply_rounded(Matrix<16, 16>& c, const Matrix<16, 16>& a, const Matrix<1
 
 // As NVIDIA's tensor cores add, at their worst: products are exact; they and the sum so far are cut
 // (towards zero) below 2^-23 of the largest of them, added exactly, and the result is cut to fp32.
-// Found by random cases of tq.decode on an H200: sums that are rounded hide what that loses.
-void multiply_cut(Matrix<16, 8>& c, const Matrix<16, 16>& a, const Matrix<16, 8>& b) {
+// Found by random cases of tq.decode on an H200: sums that are rounded hide what that loses. A
+// product counts by its factors' exponents, and a denormal f16 has that of 2^-14: beside a code
+// that is 2^-24 ten bits more are cut (measured there: 1 * 2^-24 + c loses c's bits below 2^-38).
+// `normal`: the least normal number of the factors' format.
+void multiply_cut(Matrix<16, 8>& c, const Matrix<16, 16>& a, const Matrix<16, 8>& b, float normal) {
   constexpr int kTerms = 17, kColumns = 8;
   constexpr float kLeast = 0x1p-100f;  // what is below 2^-123 then does not count
+  const auto size = [&](float x) { return x == 0 ? 0 : std::max(std::fabs(x), normal); };
+  Matrix<16, 8> b_size;
+  for (int k = 0; k < 16; ++k)
+    for (int j = 0; j < kColumns; ++j) b_size.at[k][j] = size(b.at[k][j]);
   for (int i = 0; i < 16; ++i) {
     alignas(64) float term[kTerms][kColumns], largest[kColumns], down[kColumns];
     alignas(64) int32_t sum[kColumns] = {};
     for (int j = 0; j < kColumns; ++j) term[16][j] = c.at[i][j], largest[j] = kLeast;
-    for (int k = 0; k < 16; ++k)
-      for (int j = 0; j < kColumns; ++j) term[k][j] = a.at[i][k] * b.at[k][j];
+    for (int k = 0; k < 16; ++k) {
+      const float a_size = size(a.at[i][k]);
+      for (int j = 0; j < kColumns; ++j) {
+        term[k][j] = a.at[i][k] * b.at[k][j];
+        largest[j] = std::max(largest[j], a_size * b_size.at[k][j]);
+      }
+    }
     bool finite = true;
     for (int k = 0; k < kTerms; ++k)
       for (int j = 0; j < kColumns; ++j) {
@@ -82,7 +94,8 @@ void multiply_cut(Matrix<16, 8>& c, const Matrix<16, 16>& a, const Matrix<16, 8>
 }
 
 template <class Load>
-void multiply32(Load load, float* const* c, const uint16_t* const* a, const uint16_t* const* b) {
+void multiply32(Load load, float normal, float* const* c, const uint16_t* const* a,
+                const uint16_t* const* b) {
   Matrix<16, 16> ma;
   Matrix<16, 8> mb, mc;
   for (int l = 0; l < 32; ++l) {
@@ -92,7 +105,7 @@ void multiply32(Load load, float* const* c, const uint16_t* const* a, const uint
     for (int e = 0; e < 4; ++e) mb.at[pair + e % 2 + e / 2 * 8][group] = load(b[l][e]);
     for (int e = 0; e < 4; ++e) mc.at[group + e / 2 * 8][pair + e % 2] = c[l][e];
   }
-  multiply_cut(mc, ma, mb);
+  multiply_cut(mc, ma, mb, normal);
   for (int l = 0; l < 32; ++l)
     for (int e = 0; e < 4; ++e) c[l][e] = mc.at[l / 4 + e / 2 * 8][l % 4 * 2 + e % 2];
 }
@@ -115,13 +128,13 @@ void multiply64(Load load, float* const* c, const uint16_t* const* a, const uint
 
 void multiply_fragments(Half type, int wave, float* const* c, const uint16_t* const* a,
                         const uint16_t* const* b) {
-  const auto with = [&](auto load) {
-    wave == 32 ? multiply32(load, c, a, b) : multiply64(load, c, a, b);
+  const auto with = [&](auto load, float normal) {
+    wave == 32 ? multiply32(load, normal, c, a, b) : multiply64(load, c, a, b);
   };
   if (type == Half::bf16)
-    with([](uint16_t x) { return from_bf16(x); });
+    with([](uint16_t x) { return from_bf16(x); }, 0x1p-126f);
   else
-    with([](uint16_t x) { return from_f16(x); });
+    with([](uint16_t x) { return from_f16(x); }, 0x1p-14f);
 }
 
 void multiply_byte_fragments(int32_t* const* c, const uint32_t* const* a,
