@@ -86,23 +86,6 @@ struct FewSegment {
   int first_part, count;  // the parts that share the sequence
 };
 
-// An index as it is loaded: what it is worth is asked when it is needed, so that loads do not wait
-// for each other.
-struct LoadedIndex {
-  uint32_t low = 0, high = 0;
-
-  DEVICE_FUNCTION void load(const void* data, tk_dtype dtype, int64_t at) {
-    const bool wide = dtype == TK_I64;
-    const auto* const words = static_cast<const uint32_t*>(data) + (at << wide);
-    low = words[0];
-    if (wide) high = words[1];
-  }
-  DEVICE_FUNCTION int64_t value(tk_dtype dtype) const {
-    if (dtype == TK_I64) return static_cast<int64_t>(uint64_t{high} << 32 | low);
-    return static_cast<int32_t>(low);
-  }
-};
-
 // What is known of a wave's tile.
 struct FewEntry {
   int64_t offset;  // in the cache

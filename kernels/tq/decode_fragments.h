@@ -158,6 +158,10 @@ DEVICE_FUNCTION device::Words2 look_up_pair(SharedAddress lane_table, const uint
   constexpr int kBits = 2 * kKeyBits, kAt = 7;  // kEntryBytes = 1 << kAt
   constexpr uint32_t kMask = ((1u << kBits) - 1) << kAt;
   const int bit = kBits * p, word = bit / 32, b = bit % 32;
+  if constexpr (kBits == 8) {  // two instructions make the address
+    const auto only = static_cast<uint32_t>(0x4440 + b / 8);
+    return device::load_shared8(lane_table + (device::permute_bytes(w[word], 0, only) << kAt));
+  }
   uint32_t x;
   if (b + kBits > 32)
     x = device::funnel_shift_right(w[word], w[word + 1 < kWords ? word + 1 : word],

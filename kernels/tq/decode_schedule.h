@@ -29,9 +29,29 @@ struct Schedule {
   }
 };
 
-DEVICE_FUNCTION int tokens_of(const Schedule& s, int row) {
-  const int64_t tokens = load_index(s.seq_lens.data, s.seq_lens.dtype, row * s.seq_lens.stride[0]);
+// An index as it is loaded: what it is worth is asked when it is needed, so that loads do not wait
+// for each other.
+struct LoadedIndex {
+  uint32_t low = 0, high = 0;
+
+  DEVICE_FUNCTION void load(const void* data, tk_dtype dtype, int64_t at) {
+    const bool wide = dtype == TK_I64;
+    const auto* const words = static_cast<const uint32_t*>(data) + (at << wide);
+    low = words[0];
+    if (wide) high = words[1];
+  }
+  DEVICE_FUNCTION int64_t value(tk_dtype dtype) const {
+    if (dtype == TK_I64) return static_cast<int64_t>(uint64_t{high} << 32 | low);
+    return static_cast<int32_t>(low);
+  }
+};
+
+DEVICE_FUNCTION int tokens_within(const Schedule& s, int64_t tokens) {
   return static_cast<int>(tokens < 0 ? 0 : tokens < s.capacity ? tokens : s.capacity);
+}
+DEVICE_FUNCTION int tokens_of(const Schedule& s, int row) {
+  return tokens_within(s,
+                       load_index(s.seq_lens.data, s.seq_lens.dtype, row * s.seq_lens.stride[0]));
 }
 DEVICE_FUNCTION int tiles_of(const Schedule& s, int tokens) {
   if (s.page == s.page_tiles * kTileTokens) return (tokens + kTileTokens - 1) / kTileTokens;
@@ -45,9 +65,12 @@ DEVICE_FUNCTION int tokens_from(const Schedule& s, int tokens, int tile) {
   const int page = s.page_of(tile), in_page = (tile - page * s.page_tiles) * kTileTokens;
   return device::min(device::min(s.page - in_page, tokens - page * s.page - in_page), kTileTokens);
 }
-DEVICE_FUNCTION int stages_of(const Schedule& s, int row) {
+DEVICE_FUNCTION int stages_of_tokens(const Schedule& s, int tokens) {
   return static_cast<int>(
-      s.by_stage_tiles(static_cast<uint32_t>(tiles_of(s, tokens_of(s, row)) + s.stage_tiles - 1)));
+      s.by_stage_tiles(static_cast<uint32_t>(tiles_of(s, tokens) + s.stage_tiles - 1)));
+}
+DEVICE_FUNCTION int stages_of(const Schedule& s, int row) {
+  return stages_of_tokens(s, tokens_of(s, row));
 }
 
 // Shares of `total` stages: the first `longer` parts have one more than `each`.
@@ -79,8 +102,19 @@ DEVICE_FUNCTION Runs runs_of(const Schedule& s) {
   Runs r{};
   r.first = device::min(lane * each, s.batch);
   r.end = device::min(r.first + each, s.batch);
+  constexpr int kAhead = 4;  // lengths are under way at once
   DEVICE_ROLLED
-  for (int row = r.first; row < r.end; ++row) r.stages += stages_of(s, row);
+  for (int row = r.first; row < r.end; row += kAhead) {
+    LoadedIndex tokens[kAhead];
+    DEVICE_UNROLL
+    for (int a = 0; a < kAhead; ++a)
+      tokens[a].load(s.seq_lens.data, s.seq_lens.dtype,
+                     device::min(row + a, s.batch - 1) * s.seq_lens.stride[0]);
+    DEVICE_UNROLL
+    for (int a = 0; a < kAhead; ++a)
+      if (row + a < r.end)
+        r.stages += stages_of_tokens(s, tokens_within(s, tokens[a].value(s.seq_lens.dtype)));
+  }
   int sum = r.stages;
   DEVICE_UNROLL
   for (int delta = 1; delta < device::kWave; delta *= 2) {

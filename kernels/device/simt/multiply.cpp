@@ -43,12 +43,12 @@ void multiply_rounded(Matrix<16, 16>& c, const Matrix<16, 16>& a, const Matrix<1
   }
 }
 
-// As NVIDIA's tensor cores add, at their worst: products are exact; they and the sum so far are cut
-// (towards zero) below 2^-23 of the largest of them, added exactly, and the result is cut to fp32.
-// Found by random cases of tq.decode on an H200: sums that are rounded hide what that loses. A
-// product counts by its factors' exponents, and a denormal f16 has that of 2^-14: beside a code
-// that is 2^-24 ten bits more are cut (measured there: 1 * 2^-24 + c loses c's bits below 2^-38).
-// `normal`: the least normal number of the factors' format.
+// As NVIDIA's tensor cores add, from sm_80 on and at their worst: products are exact; they and the
+// sum so far are cut (towards zero) below 2^-24 of the largest of them, added exactly, and the
+// result is cut to fp32 (an H200 keeps one bit more: 1 - 1 + 2^-25 is 2^-25 there, 1 - 1 + 2^-26 is
+// 0). A product counts by its factors' exponents, and a denormal f16 has that of 2^-14: beside a
+// code that is 2^-24 ten bits more are cut. Found by random cases of tq.decode on an H200: sums
+// that are rounded hide what that loses. `normal`: the least normal number of the factors' format.
 void multiply_cut(Matrix<16, 8>& c, const Matrix<16, 16>& a, const Matrix<16, 8>& b, float normal) {
   constexpr int kTerms = 17, kColumns = 8;
   constexpr float kLeast = 0x1p-100f;  // what is below 2^-123 then does not count
@@ -78,9 +78,9 @@ void multiply_cut(Matrix<16, 8>& c, const Matrix<16, 16>& a, const Matrix<16, 8>
         for (int j = 0; j < kColumns; ++j) c.at[i][j] += term[k][j];
       continue;
     }
-    for (int j = 0; j < kColumns; ++j)  // 2^23 / the power of two below the largest
+    for (int j = 0; j < kColumns; ++j)  // 2^24 / the power of two below the largest
       down[j] =
-          std::bit_cast<float>((277u << 23) - (std::bit_cast<uint32_t>(largest[j]) & 0x7f800000u));
+          std::bit_cast<float>((278u << 23) - (std::bit_cast<uint32_t>(largest[j]) & 0x7f800000u));
     for (int k = 0; k < kTerms; ++k)
       for (int j = 0; j < kColumns; ++j) sum[j] += static_cast<int32_t>(term[k][j] * down[j]);
     for (int j = 0; j < kColumns; ++j) {
