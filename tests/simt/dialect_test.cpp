@@ -324,6 +324,33 @@ TEST(DialectLayout, MatrixProductsTakeDenormalsInfinityAndNanOfF16) {
   }
 }
 
+// One product beside a sum.
+DEVICE_KERNEL(64) product_beside(uint16_t left, uint16_t right, float sum, float* out) {
+  using M = device::Mma<device::f16>;
+  M::A a;
+  M::B b;
+  M::C c;
+  for (int e = 0; e < M::A::kSize; ++e) a.set(e, M::a_row(e) == 0 && M::a_k(e) == 0 ? left : 0);
+  for (int e = 0; e < M::B::kSize; ++e) b.set(e, M::b_k(e) == 0 && M::b_col(e) == 0 ? right : 0);
+  for (int e = 0; e < M::C::kSize; ++e) c.set(e, M::c_row(e) == 0 && M::c_col(e) == 0 ? sum : 0);
+  M::multiply(c, a, b);
+  for (int e = 0; e < M::C::kSize; ++e)
+    if (M::c_row(e) == 0 && M::c_col(e) == 0) *out = c.get(e);
+}
+
+// Measured on an H200: a denormal factor counts as 2^-14, and what is added beside it is cut so.
+TEST(DialectLayout, MatrixProductsOf32LanesCutBesideADenormal) {
+  const float sum = 15 * 0x1p-24f + 15 * 0x1p-43f;
+  const auto beside = [&](uint16_t left, uint16_t right) {
+    float out = 0;
+    device::launch(product_beside, {1}, kWave, 0, nullptr, left, right, sum, &out);
+    return out;
+  };
+  EXPECT_EQ(beside(0x1400, 0x0400), 0x1p-24f + sum);  // 2^-10 * 2^-14
+  EXPECT_EQ(beside(0x3c00, 0x0001), kWave == 32 ? 0x1p-20f : 0x1p-24f + sum);
+  EXPECT_EQ(beside(0x0000, 0x0001), sum);
+}
+
 TEST(DialectMath, MaxAndMinPassOverNan) {
   EXPECT_EQ(device::max(device::nan(), 1.0f), 1.0f);
   EXPECT_EQ(device::max(1.0f, device::nan()), 1.0f);

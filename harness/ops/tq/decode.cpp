@@ -127,6 +127,8 @@ class DecodeCard final : public Card {
         {"shared-table-head-major", "table=stride0 layout=head_major lens=46,47,48"},
         {"padded-slots-block-20", "slot_pad=30 layout=padded page=20"},
         {"peaked", "key_scale=30"},
+        {"one-token-decides",
+         "key_scale=30 ctx=28 heads=80 kv_heads=8 quant=3bit_nc rotation=hadamard page=20 splits=1 table=stride0"},
         {"peaked-f32", "key_scale=30 dtype=f32 dim=128 heads=80 kv_heads=1 batch=2"},
         {"zero-keys", "key_scale=0 batch=1"},
         {"bad-blocks", "hostile=bad_blocks"},
