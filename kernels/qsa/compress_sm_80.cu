@@ -12,7 +12,7 @@ namespace qsa {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kManyShares = 8;
+constexpr int kManyShares = 8;  // of up to 1023 requests
 constexpr int kRatio = 4, kAxes = 3;
 
 // A column of ids, int32 or int64.

@@ -48,7 +48,7 @@ DEVICE_OP(Expand)
 }  // namespace
 
 ExpandParams with_divider(ExpandParams p) {
-  // No row has as many tokens as the largest divisor, and none that is larger divides another.
+  // What is divided is below 2^31: by a larger ratio it gives 0, as by 2^31.
   p.by_ratio = Divider(uint32_t(std::min(p.ratio, int64_t{1} << 31)));
   return p;
 }

@@ -14,8 +14,7 @@ struct Expansion {
   int64_t length;
 };
 
-// groups_in() without a division where 31 bits hold the tokens: those of 64 bits, two in a row,
-// took a third of expand's time.
+// groups_in() without a division of 64 bits where 31 bits hold the tokens.
 DEVICE_FUNCTION int64_t groups_of(const ExpandParams& p, int64_t tokens) {
   if (tokens <= 0) return 0;
   return tokens <= INT32_MAX ? p.by_ratio(uint32_t(tokens)) : tokens / p.ratio;

@@ -358,28 +358,18 @@ class Few {
     // lie.
     float* const own = reinterpret_cast<float*>(ring() + At::kShift);
     const float inverse_unit = inverse_of_power(state_.unit);
-    // Fields 8 half ... 8 half + 7 of a lane are dimensions end to end. Of two tiles each lane adds
-    // up one half.
     DEVICE_UNROLL
     for (int h = 0; h < (kPacked ? 1 : 2); ++h) {
       const int half = kPacked ? member / 2 : h;
       DEVICE_UNROLL
       for (int c = 0; c < 2; ++c) {
-        const int column = kPacked ? 2 * (member % 2) + c : 2 * member + c;
-        float x[8];
-        DEVICE_UNROLL
-        for (int f = 0; f < 8; ++f) {
-          const float low = state_.output[f / 2][f % 2 * 2 + c];
-          const float high = state_.output[f / 2 + 4][f % 2 * 2 + c];
-          x[f] = half ? high : low;
-          if constexpr (kPacked) x[f] += device::shuffle_xor(half ? low : high, 2);
-          const int bits = half ? 24 - field_bit<kValueBits>(f + 8) : 24 - field_bit<kValueBits>(f);
-          x[f] = device::fma(x[f], static_cast<float>(1 << bits) * inverse_unit, state_.zero[c]);
-        }
+        const int column = Math::output_column(c);
+        Four x[2];
+        Math::half_output(state_, half, c, inverse_unit, state_.zero[c], x);
         float* const to =
             own + column * At::kOutPitch + field_dim<kValueBits, kDim>(group, 8 * half);
-        *reinterpret_cast<Four*>(to) = {x[0], x[1], x[2], x[3]};
-        *reinterpret_cast<Four*>(to + 4) = {x[4], x[5], x[6], x[7]};
+        *reinterpret_cast<Four*>(to) = x[0];
+        *reinterpret_cast<Four*>(to + 4) = x[1];
         if (group == 0 && half == 0)
           of_waves_[wave * kFewHeads + column] = {state_.limit[c], state_.sum[c]};
       }
@@ -429,9 +419,6 @@ class Few {
     }
   }
 
-  struct alignas(16) Four {
-    float x[4];
-  };
   const FewParams& p_;
   uint8_t* shared_;
   Statistics* const of_waves_;

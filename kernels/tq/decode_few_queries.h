@@ -164,9 +164,6 @@ class FewQueries {
     if constexpr (kMask > 1) scatter<kMask / 2>(sums);
   }
 
-  struct Four {
-    float x[4];
-  };
   const FewParams& p_;
   uint8_t* const rows_;
   const uint16_t* from_;

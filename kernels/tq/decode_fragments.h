@@ -156,22 +156,21 @@ template <int kKeyBits, int kWords>
 DEVICE_FUNCTION device::Words2 look_up_pair(SharedAddress lane_table, const uint32_t (&w)[kWords],
                                             int p) {
   constexpr int kBits = 2 * kKeyBits, kAt = 7;  // kEntryBytes = 1 << kAt
-  constexpr uint32_t kMask = ((1u << kBits) - 1) << kAt;
   const int bit = kBits * p, word = bit / 32, b = bit % 32;
-  if constexpr (kBits == 8) {  // two instructions make the address
+  if constexpr (kKeyBits == 4) {  // a byte: two instructions make the address
     const auto only = static_cast<uint32_t>(0x4440 + b / 8);
     return device::load_shared8(lane_table + (device::permute_bytes(w[word], 0, only) << kAt));
-  }
-  uint32_t x;
-  if (b + kBits > 32)
-    x = device::funnel_shift_right(w[word], w[word + 1 < kWords ? word + 1 : word],
-                                   static_cast<uint32_t>(b - kAt));
-  else
-    x = b >= kAt ? w[word] >> (b - kAt) : w[word] << (kAt - b);
-  if constexpr (pair_table_alignment(kKeyBits) == pair_table_bytes(kKeyBits))
+  } else {
+    static_assert(pair_table_alignment(kKeyBits) == pair_table_bytes(kKeyBits));
+    constexpr uint32_t kMask = ((1u << kBits) - 1) << kAt;
+    uint32_t x;
+    if (b + kBits > 32)
+      x = device::funnel_shift_right(w[word], w[word + 1 < kWords ? word + 1 : word],
+                                     static_cast<uint32_t>(b - kAt));
+    else
+      x = b >= kAt ? w[word] >> (b - kAt) : w[word] << (kAt - b);
     return device::load_shared8(lane_table | (x & kMask));
-  else
-    return device::load_shared8(lane_table + (x & kMask));
+  }
 }
 
 // fp8 bytes 0 and 1 (pair 0), or 2 and 3, of a word as f16. e4m3fn comes with its NaNs. Of the

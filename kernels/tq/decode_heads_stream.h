@@ -104,9 +104,6 @@ class HeadsStream {
   }
 
  private:
-  DEVICE_FUNCTION static int divide(int n, const qsa::Divider& by) {
-    return static_cast<int>(by(static_cast<uint32_t>(n)));
-  }
   DEVICE_FUNCTION SharedAddress tile_at(int slot, int tile) const {
     return device::shared_address(shared_ + p_.ring_at) +
            static_cast<uint32_t>((slot * p_.schedule.stage_tiles + tile) * p_.tile.bytes);

@@ -105,7 +105,7 @@ inline void lay_out_heads(Plan& p, int blocks, bool many) {
   const int statics =
       static_cast<int>(kMostTeams * kTeamWaves * sizeof(HeadsWave) + device::kWave * sizeof(int) +
                        kMostRing * sizeof(device::BulkBarrier)) +
-      128;
+      128;  // up to the line where dynamic shared memory begins
   const int room =
       (static_cast<int>(device::shared_bytes_of_block()) + kOfMultiprocessor) / blocks -
       kOfMultiprocessor - statics;

@@ -30,29 +30,26 @@ DEVICE_FUNCTION void store_rounded(void* data, tk_dtype dtype, int64_t at, float
 }
 
 // Some results of a head: all loads are under way before the first is used.
-template <int kQuads>
+template <int kFours>
 struct Partials {
   static constexpr int kAhead = 8;
-  struct alignas(16) Quad {
-    float x[4];
-  };
   float lse[kAhead];
-  Quad x[kAhead][kQuads];  // of a lane: dimensions 4 * (lane + i * kWave) ...
+  Four x[kAhead][kFours];  // of a lane: dimensions 4 * (lane + i * kWave) ...
 };
 
 template <int kDim, bool kShared>
 DEVICE_KERNEL(kMergeThreads)
 merge_partials(PartialMergeParams p) {
-  constexpr int kQuads = (kDim / 4 + device::kWave - 1) / device::kWave;
+  constexpr int kFours = (kDim / 4 + device::kWave - 1) / device::kWave;
   constexpr int kHeadWaves = kShared ? kMergeWaves : 1;
-  using Own = Partials<kQuads>;
+  using Own = Partials<kFours>;
   constexpr int kStep = kHeadWaves * Own::kAhead;
   DEVICE_SHARED(float, sums, kShared ? kMergeWaves* kDim : 1);
   DEVICE_SHARED(float, totals, kMergeWaves);
   const int lane = device::lane(), wave = device::wave();
   const int member = wave % kHeadWaves;
   const int item = device::block_x() * (kMergeWaves / kHeadWaves) + wave / kHeadWaves;
-  const int row = static_cast<int>(p.by_heads(static_cast<uint32_t>(item)));
+  const int row = divide(item, p.by_heads);
   const int head = item - row * p.heads;
   if (row >= p.schedule.batch) return;  // whole blocks where waves meet
 
@@ -82,10 +79,9 @@ merge_partials(PartialMergeParams p) {
       const uint32_t at = slot(i);
       own.lse[a] = p.partial_lse[at];
       DEVICE_UNROLL
-      for (int q = 0; q < kQuads; ++q)
+      for (int q = 0; q < kFours; ++q)
         if (const int quad = lane + q * device::kWave; quad < kDim / 4)
-          own.x[a][q] = *reinterpret_cast<const typename Own::Quad*>(
-              p.partial + uint64_t{at} * kDim + 4 * quad);
+          own.x[a][q] = *reinterpret_cast<const Four*>(p.partial + uint64_t{at} * kDim + 4 * quad);
     }
   };
 
@@ -101,7 +97,7 @@ merge_partials(PartialMergeParams p) {
   most = device::wave_max(most);
   broken = device::wave_max(broken);
 
-  float sum[kQuads][4] = {}, total = 0;
+  float sum[kFours][4] = {}, total = 0;
   DEVICE_ROLLED
   for (int i = member; i < count; i += kStep) {
     if (i != member) load(i);
@@ -112,7 +108,7 @@ merge_partials(PartialMergeParams p) {
       const float weight = device::exp2_fast((own.lse[a] - most) * 1.44269504f);
       total += weight;
       DEVICE_UNROLL
-      for (int q = 0; q < kQuads; ++q) DEVICE_UNROLL
+      for (int q = 0; q < kFours; ++q) DEVICE_UNROLL
       for (int e = 0; e < 4; ++e) sum[q][e] = device::fma(weight, own.x[a][q].x[e], sum[q][e]);
     }
   }
@@ -125,7 +121,7 @@ merge_partials(PartialMergeParams p) {
   };
   const auto each = [&](auto visit) {
     DEVICE_UNROLL
-    for (int q = 0; q < kQuads; ++q)
+    for (int q = 0; q < kFours; ++q)
       if (const int quad = lane + q * device::kWave; quad < kDim / 4) DEVICE_UNROLL
     for (int e = 0; e < 4; ++e) visit(4 * quad + e, sum[q][e]);
   };

@@ -60,10 +60,6 @@ DEVICE_FUNCTION float power_to_bytes(float squares) {
   return device::bit_cast<float>(static_cast<uint32_t>(127 + 19 - device::min(half, 60)) << 23);
 }
 
-DEVICE_FUNCTION int divide(int n, const qsa::Divider& by) {
-  return static_cast<int>(by(static_cast<uint32_t>(n)));
-}
-
 template <int kDim>
 DEVICE_KERNEL(kQueryThreads)
 prepare_queries(QueryParams p) {
@@ -82,22 +78,19 @@ prepare_queries(QueryParams p) {
 
   // All loads are under way before the first is waited for. A wave takes rows wave, wave + waves...
   constexpr int kWaves = kQueryThreads / device::kWave, kRounds = kRows / kWaves;
-  constexpr int kPiQuads = (kOutputs * kDim / 4 + kQueryThreads - 1) / kQueryThreads,
+  constexpr int kPiFours = (kOutputs * kDim / 4 + kQueryThreads - 1) / kQueryThreads,
                 kOwnDims = (kDim + device::kWave - 1) / device::kWave;
-  struct alignas(16) Quad {
-    float x[4];
-  };
-  Quad pi_own[kPiQuads];
+  Four pi_own[kPiFours];
   float q_own[kRounds][kOwnDims];
   if (p.rotate) {
     DEVICE_UNROLL
-    for (int k = 0; k < kPiQuads; ++k) {
+    for (int k = 0; k < kPiFours; ++k) {
       const int i = (thread + k * kQueryThreads) * 4;
       if (i >= kOutputs * kDim) break;
       const float* const from =
           p.pi.data + (first_output + i / kDim) * p.pi.stride[0] + i % kDim * p.pi.stride[1];
       if (p.whole_pi) {
-        pi_own[k] = *reinterpret_cast<const Quad*>(from);
+        pi_own[k] = *reinterpret_cast<const Four*>(from);
       } else {
         DEVICE_UNROLL
         for (int e = 0; e < 4; ++e) pi_own[k].x[e] = from[e * p.pi.stride[1]];
@@ -165,10 +158,10 @@ prepare_queries(QueryParams p) {
   }
   if (p.rotate) {
     DEVICE_UNROLL
-    for (int k = 0; k < kPiQuads; ++k) {
+    for (int k = 0; k < kPiFours; ++k) {
       const int i = (thread + k * kQueryThreads) * 4;
       if (i < kOutputs * kDim)
-        *reinterpret_cast<Quad*>(pi + i / kDim * kPitch + i % kDim) = pi_own[k];
+        *reinterpret_cast<Four*>(pi + i / kDim * kPitch + i % kDim) = pi_own[k];
     }
   }
   device::sync_block();
@@ -180,13 +173,13 @@ prepare_queries(QueryParams p) {
   if (p.rotate) {
     float sums[kOwnRows][kOwnOutputs][2] = {};
     for (int j = 0; j < kDim; j += 4) {
-      Quad x[kOwnRows], w[kOwnOutputs];
+      Four x[kOwnRows], w[kOwnOutputs];
       DEVICE_UNROLL
       for (int k = 0; k < kOwnRows; ++k)
-        x[k] = *reinterpret_cast<const Quad*>(rows + k * kSide * kDim + j);
+        x[k] = *reinterpret_cast<const Four*>(rows + k * kSide * kDim + j);
       DEVICE_UNROLL
       for (int o = 0; o < kOwnOutputs; ++o)
-        w[o] = *reinterpret_cast<const Quad*>(outputs + o * kSide * kPitch + j);
+        w[o] = *reinterpret_cast<const Four*>(outputs + o * kSide * kPitch + j);
       DEVICE_UNROLL
       for (int k = 0; k < kOwnRows; ++k) DEVICE_UNROLL
       for (int o = 0; o < kOwnOutputs; ++o) DEVICE_UNROLL

@@ -15,6 +15,10 @@ namespace tq {
 
 inline constexpr int kTileTokens = 16;
 
+DEVICE_FUNCTION int divide(int n, const qsa::Divider& by) {
+  return static_cast<int>(by(static_cast<uint32_t>(n)));
+}
+
 struct Schedule {
   Strided<1> seq_lens;
   int capacity;  // tokens the page table can hold; a longer sequence ends there
@@ -24,9 +28,7 @@ struct Schedule {
   int parts;  // blocks of the grid
   qsa::Divider by_page{1}, by_page_tiles{1}, by_stage_tiles{1};
 
-  DEVICE_FUNCTION int page_of(int tile) const {
-    return static_cast<int>(by_page_tiles(static_cast<uint32_t>(tile)));
-  }
+  DEVICE_FUNCTION int page_of(int tile) const { return divide(tile, by_page_tiles); }
 };
 
 // An index as it is loaded: what it is worth is asked when it is needed, so that loads do not wait
@@ -55,7 +57,7 @@ DEVICE_FUNCTION int tokens_of(const Schedule& s, int row) {
 }
 DEVICE_FUNCTION int tiles_of(const Schedule& s, int tokens) {
   if (s.page == s.page_tiles * kTileTokens) return (tokens + kTileTokens - 1) / kTileTokens;
-  const int pages = static_cast<int>(s.by_page(static_cast<uint32_t>(tokens)));
+  const int pages = divide(tokens, s.by_page);
   return pages * s.page_tiles + (tokens - pages * s.page + kTileTokens - 1) / kTileTokens;
 }
 // Tokens of a sequence from a tile on, 16 at most.
@@ -66,8 +68,7 @@ DEVICE_FUNCTION int tokens_from(const Schedule& s, int tokens, int tile) {
   return device::min(device::min(s.page - in_page, tokens - page * s.page - in_page), kTileTokens);
 }
 DEVICE_FUNCTION int stages_of_tokens(const Schedule& s, int tokens) {
-  return static_cast<int>(
-      s.by_stage_tiles(static_cast<uint32_t>(tiles_of(s, tokens) + s.stage_tiles - 1)));
+  return divide(tiles_of(s, tokens) + s.stage_tiles - 1, s.by_stage_tiles);
 }
 DEVICE_FUNCTION int stages_of(const Schedule& s, int row) {
   return stages_of_tokens(s, tokens_of(s, row));

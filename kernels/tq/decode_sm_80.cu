@@ -179,7 +179,8 @@ struct DecodeSm80 {
     m.heads = plan.query_heads;
     m.sets = plan.sets;
     m.by_heads = qsa::Divider(static_cast<uint32_t>(plan.query_heads));
-    // A block a head where that still is one round of blocks, and keeps its waves busy.
+    // A block a head where there are few heads (measured: 192 and 512) and enough results of each
+    // for its waves.
     const int64_t items = int64_t{plan.batch} * plan.query_heads;
     const bool shared = items <= 4 * device::multiprocessors() &&
                         int64_t{plan.parts} * plan.sets >= kMergeWaves * plan.batch;

@@ -84,9 +84,8 @@ class Stream {
     if (device::wave() == 0) planner.begin(find_stage(p_.schedule, runs, begin), batches);
 
     constexpr int kAlignment = pair_table_alignment(kKeyBits);
-    uint8_t* table = shared_;
-    if constexpr (kAlignment > 16)
-      table += static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1);
+    uint8_t* const table =
+        shared_ + (static_cast<uint32_t>(-device::shared_address(shared_)) & (kAlignment - 1));
     const SharedAddress lane_table = device::keep_whole(
         device::shared_address(table + (device::lane() & (kPairLanes - 1)) * kPairBytes));
     if constexpr (kBulk) {
@@ -257,10 +256,6 @@ class Stream {
     }
   }
 
-  DEVICE_FUNCTION static int divide(int n, const qsa::Divider& by) {
-    return static_cast<int>(by(static_cast<uint32_t>(n)));
-  }
-
   DEVICE_FUNCTION void begin_segment(const Segment& segment) {
     const int row = segment.row;
     device::sync_wave();
@@ -365,35 +360,17 @@ class Stream {
       }
     }
   }
-  // Fields 8 half ... 8 half + 7 of 128 dimensions, which are twice four dimensions end to end. Of
-  // two tiles a lane adds up one half.
   DEVICE_FUNCTION void put_half(int64_t slot, int half) {
-    struct alignas(16) Four {
-      float x[4];
-    };
-    const int group = lane_group(), member = lane_member();
+    const int group = lane_group();
     DEVICE_UNROLL
     for (int c = 0; c < 2; ++c) {
-      float x[8];
-      DEVICE_UNROLL
-      for (int f = 0; f < 8; ++f) {
-        const float low = state_.output[f / 2][f % 2 * 2 + c];
-        const float high = state_.output[f / 2 + 4][f % 2 * 2 + c];
-        x[f] = half ? high : low;
-        if constexpr (kPacked) x[f] += device::shuffle_xor(half ? low : high, 2);
-      }
-      const int column = kPacked ? 2 * (member % 2) + c : 2 * member + c;
-      const Ending end = ending(slot, column, c, group == 0 && half == 0);
+      const Ending end = ending(slot, Math::output_column(c), c, group == 0 && half == 0);
+      Four x[2];
+      Math::half_output(state_, half, c, end.codes, end.zero, x);
       if (!end.partial) continue;
       DEVICE_UNROLL
-      for (int f = 0; f < 8; ++f) {
-        const int bits = half ? 24 - field_bit<kValueBits>(f + 8) : 24 - field_bit<kValueBits>(f);
-        x[f] = device::fma(x[f], end.codes * static_cast<float>(1 << bits), end.zero);
-      }
-      DEVICE_UNROLL
-      for (int f = 0; f < 8; f += 4)
-        *reinterpret_cast<Four*>(end.partial + math_.value_dim(group, 8 * half + f)) = {
-            x[f], x[f + 1], x[f + 2], x[f + 3]};
+      for (int run = 0; run < 2; ++run)
+        *reinterpret_cast<Four*>(end.partial + math_.value_dim(group, 8 * half + 4 * run)) = x[run];
     }
   }
 

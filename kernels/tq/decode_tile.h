@@ -121,6 +121,27 @@ struct TileMath {
     return d;
   }
 
+  // Fields 8 half ... 8 half + 7 of a head's output, which are twice four dimensions end to end,
+  // times `codes` and plus `zero`. Of two tiles the lanes add up, each in a half of its own. c: of
+  // the lane's columns.
+  DEVICE_FUNCTION static void half_output(const State& state, int half, int c, float codes,
+                                          float zero, Four (&to)[2]) {
+    static_assert(kDim == 128);
+    DEVICE_UNROLL
+    for (int f = 0; f < 8; ++f) {
+      const float low = state.output[f / 2][f % 2 * 2 + c];
+      const float high = state.output[f / 2 + 4][f % 2 * 2 + c];
+      float x = half ? high : low;
+      if constexpr (kPacked) x += device::shuffle_xor(half ? low : high, 2);
+      const int bits = half ? 24 - field_bit<kValueBits>(f + 8) : 24 - field_bit<kValueBits>(f);
+      to[f / 4].x[f % 4] = device::fma(x, codes * static_cast<float>(1 << bits), zero);
+    }
+  }
+  // Of the same column c, which head that is.
+  DEVICE_FUNCTION static int output_column(int c) {
+    return kPacked ? 2 * (lane_member() % 2) + c : 2 * lane_member() + c;
+  }
+
   // Which of two tiles a lane has the weights of: columns 4 ... 7 of the products, which hold what
   // is left of the queries of columns 0 ... 3, have no other use.
   DEVICE_FUNCTION static int own_tile() { return kPacked ? lane_member() >> 1 : 0; }

@@ -25,6 +25,11 @@ Strided<Rank> strided(const toolkit::TensorView& t) {
   return s;
 }
 
+// Loaded or stored at once.
+struct alignas(16) Four {
+  float x[4];
+};
+
 // A packed f32 tensor in a workspace.
 inline Strided<3> packed_floats(float* data, int64_t size1, int64_t size2) {
   return {data, {size1 * size2, size2, 1}, TK_F32};

@@ -36,7 +36,8 @@ inline double on_tensor_cores(int64_t n) { return double(n + 16) * 0x1p-23; }
 // What tensor cores cut of a code that stands in the low bits of an f16, 2^-24 times the code: a denormal counts there as
 // 2^-14, whatever it is, and what is added in a step is cut below 2^-23 of the largest, 2^-37, in each token's name (an
 // H200: below 2^-25 of it, measured 2026-12-01 as 1 - 1 + 2^-25 and 1 * 2^-24 + c). It is the cheapest way to make codes
-// factors, and a fifth of the rounding of f16 outputs at most; outputs in f32 shall not lose it.
+// factors. Beside a value of 3.5 steps (3-bit codes) or 7.5 (4-bit) it is an eighth or a sixteenth of half an f16 unit;
+// next to zero it is what counts. Outputs in f32 shall not lose it.
 inline constexpr double kDenormalCode = 0x1p-13;
 
 // Longest strictly increasing subsequence: no order of tiles and splits rescales a running softmax more often.

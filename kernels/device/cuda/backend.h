@@ -16,10 +16,11 @@
 #define DEVICE_UNROLL _Pragma("unroll")
 #define DEVICE_ROLLED _Pragma("unroll 1")
 #define DEVICE_SHARED(type, name, count) __shared__ __align__(16) type name[count]
-// One name for all types: templates that differ in type would else declare one extern array twice. Aligned to a line for
-// speed alone (promised are 16 bytes): behind a static variable it began 16 bytes beyond one, and asynchronous copies of 16
-// bytes fetch each sector twice where source and destination lie differently within 32 bytes.
-#define DEVICE_DYNAMIC_SHARED(type, name)                                \
+// One name for all types: templates that differ in type would else declare one extern array twice.
+// Aligned to a line for speed alone (promised are 16 bytes): behind a static variable it began 16
+// bytes beyond one, and asynchronous copies of 16 bytes fetch each sector twice where source and
+// destination lie differently within 32 bytes.
+#define DEVICE_DYNAMIC_SHARED(type, name)                                 \
   extern __shared__ __align__(128) unsigned char device_dynamic_shared[]; \
   type* const name = reinterpret_cast<type*>(device_dynamic_shared)
 
